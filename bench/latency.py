@@ -36,7 +36,7 @@ _STEP = re.compile(r"^ok +(\S.*?) +([\d.]+) s ", re.MULTILINE)
 _IMPORT = re.compile(r"^import time: +(\d+) \| +\d+ \| +(\w+)", re.MULTILINE)
 # What is imported, by the process that does it, in the order in which that does it.
 _COMMAND = ("coset.cli.main", "coset.cli.batches", "coset.batches.planning", "coset.batches.publication")
-_JUDGING, _TASKS = ("coset.batches.evidence", "expectations.checkpoint"), ("spark_jobs.engine.preloaded",)
+_JUDGING, _TASKS = ("expectations.checkpoint",), ("spark_jobs.engine.preloaded",)
 _PACKAGES = 12
 _KINDS = (("wall", 2), ("cpu", 2), ("requests", 0))
 # Of <linux/prctl.h>: whoever is left by a process that ended is this one's child.

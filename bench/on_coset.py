@@ -35,11 +35,11 @@ from partitioning.documents.document import decode
 from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Done
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, TaskReceipt
+from partitioning.model.schemes import HotKeys
+from partitioning.model.stage_inputs import PlannedPartition
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.engine.intake import Inspect, Proved
 from spark_jobs.engine.kernel import run_orders

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from bench.figures import Answers
 from bench.party import PARTIES
 from bench.workload import Point, Query
-from partitioning.pictures.colours import DARK, LIGHT, Colours
+from partitioning.pictures.drawing import DARK, LIGHT, Colours
 from partitioning.pictures.lettering import SIZE
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 300, 56, 500, 44, 250

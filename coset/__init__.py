@@ -11,9 +11,9 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Conflict, CosetError, Finding, OutcomeUnknown, Refused, Unjudged, Unreachable
-from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.model.reasons import Said
+from partitioning.model.statistics import Locality
 from partitioning.planning.groups.grouping import Grouped, SizedTask
 from partitioning.planning.partitioners.key_shares import Share
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext

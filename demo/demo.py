@@ -1,6 +1,7 @@
 """The demo: real flights arrive in three parts; Airflow plans, Spark runs, the data is proved and published.
 
-The demo may be interrupted at any time; the next run continues it.
+The demo may be interrupted at any time; the next run continues it. At its end the first batch is run again under
+another scheme, found identical, and swapped in.
 """
 
 from __future__ import annotations
@@ -15,13 +16,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.request import backfill
+from coset.batches.backfills.swaps import finish, swaps
 from coset.batches.planning import preview
 from coset.batches.runners import children
+from coset.batches.runners.connect import Connect
 from coset.cli.output import Table, progress, show, step
+from coset.sources.s3 import storage_options
 from dags.pipelines.tail_activity import pipeline
-from demo import again, comparison, traffic
+from demo import comparison, traffic
 from demo.home import LANDING, SOURCE, STORE, Home
 from demo.landing import PARTS, land
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -30,6 +42,7 @@ from partitioning.explain.explain import explain
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.values import replace
+from spark_jobs.tables.table_schema import folder
 
 _NAME = pipeline.name
 _LOOK_EVERY_SECONDS = 1
@@ -48,7 +61,7 @@ def run(home: Home) -> None:
     # Set when all of a part is published; landing what is there already changes nothing.
     taken = {part: f"demo/part-{part}-taken" for part in range(PARTS)}
     parts = [part for part in taken if arrived.head(taken[part]) is None]
-    left = parts or preview(pipeline, ledger.store).plan or not again.is_decided(store)
+    left = parts or preview(pipeline, ledger.store).plan or not is_decided(store)
     with home.with_spark() if left else nullcontext():
         for part in parts:
             with step(f"land part {part}") as said:
@@ -57,8 +70,8 @@ def run(home: Home) -> None:
             traffic.run(home)
             arrived.put_new(taken[part], b"")
         sentence = _run_batches(home, ledger)
-        if not again.is_decided(store):
-            again.run(home, store)
+        if not is_decided(store):
+            run_again(home, store)
     show(sentence, "")
     _show_results(home, store, ledger)
 
@@ -192,7 +205,7 @@ def _show_results(home: Home, store: Store, ledger: Ledger) -> None:
         if section.title in stages:
             show(replace(section, title=f"The plan of batch {plan.batch}. {section.title}"))
     show(Table("Batches", ("batch", "verdict", "why", "published"), _batches(ledger, plan)))
-    again.show_results(store)
+    show_results(store)
     show(f"Data Docs: {home.docs / _NAME / 'index.html'}", "")
     results = comparison.compare(ledger, _NAME)
     notes = [
@@ -213,3 +226,52 @@ def _batches(ledger: Ledger, newest: Plan) -> Iterator[tuple[object, ...]]:
         assert verdict is not None
         tables = ", ".join(f"{table.table} version {table.version}" for table in commit.tables) if commit else "no"
         yield number, verdict.decision, verdict.why, tables
+
+
+_SCHEME = "tasks(12)"
+_WHY = "the demo shows it"
+
+
+def is_decided(store: Store) -> bool:
+    """Whether the backfill is swapped in, or is about to be."""
+    return any(swaps(store, pipeline.name))
+
+
+def run_again(home: Home, store: Store) -> None:
+    """Run the first batch again on the Spark server, beside the published data; compare, and swap."""
+    request = actions.begin(pipeline, store, Asked(0, 0, Settings.parse(scheme=_SCHEME, groups=2), _WHY))
+    with Connect(os.environ["SPARK_MASTER"], "1GB") as runner:
+        actions.run(pipeline, store, request, runner, home.docs, step)
+    with step("compare and swap") as said:
+        found = actions.comparison(store, request)
+        said.append(str(found))
+        actions.swap(store, request, digest(found), _WHY)
+
+
+def show_results(store: Store) -> None:
+    """One line on the backfill. Raises CosetError if readers did not see the same rows before and after."""
+    swapped, request = finish(store, pipeline.name), backfill(store, pipeline.name, 0)
+    assert swapped is not None
+    before, now = (_tasks(ledger) for ledger in (Ledger(store, pipeline.name), Ledger(store, request.name)))
+    for table, version in swapped.tables.items():
+        rows = _seen(table, version)
+        if rows != _seen(table, version - 1):
+            what, where = "a backfill changed the rows", f"{table}, version {version}"
+            raise CosetError.of(Kind.DEMO, what, where, "report this", table=table, version=version)
+        said = (
+            f"Batch 0 was run again under {_SCHEME}, with {now} tasks instead of {before}, found identical, and swapped"
+        )
+        seen = f"readers see the same {len(rows):,} rows in {table} version {version} as in version {version - 1}"
+        show(f"{said}: {seen}.", "")
+
+
+def _tasks(ledger: Ledger) -> int:
+    plan = ledger.plan(0)
+    assert plan is not None
+    return sum(len(stage.tasks) for stage in plan.stages)
+
+
+def _seen(table: str, version: int) -> pa.Table:
+    """The rows of a version of the table, without the column of tasks."""
+    delta = DeltaTable(folder(store_at(STORE), table), version=version, storage_options=storage_options())
+    return delta.to_pyarrow_table().drop_columns(["_task"]).sort_by([("_batch", "ascending"), ("tailnum", "ascending")])

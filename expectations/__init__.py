@@ -18,6 +18,8 @@ try:
         ExpectGapsToBeEmpty,
         ExpectGapsToBeExplained,
         ExpectTablesToHoldThePreviousBatch,
+        ExpectWatermarksToFollow,
+        ExpectWhatIsOverToBeGivenOnce,
     )
     from expectations.coverage import (
         ExpectFewRecordsToBeSetAside,
@@ -27,7 +29,13 @@ try:
         ExpectRecordsToLieWhereTheirKeysHash,
         ExpectSetAsideRecordsToBeKept,
     )
-    from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
+    from expectations.production import (
+        ExpectKeysToBeMigratedOnce,
+        ExpectRowsOfTablesToBalance,
+        ExpectRowsToBeWrittenAsTheyWereMade,
+        ExpectTablesToBeTheirQueries,
+        ExpectTablesToKeepTheirRows,
+    )
     from expectations.ready_made import (
         ExpectFewNulls,
         ExpectFresh,
@@ -35,12 +43,6 @@ try:
         ExpectNeverFalls,
         ExpectRowsAsUsual,
     )
-    from expectations.table_rows import (
-        ExpectRowsOfTablesToBalance,
-        ExpectTablesToBeTheirQueries,
-        ExpectTablesToKeepTheirRows,
-    )
-    from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 finally:
     if _collecting:
         gc.enable()

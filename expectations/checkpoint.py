@@ -25,11 +25,11 @@ from expectations.misplaced import fitting, with_ids
 from expectations.questions import Evidence, Question, questions_on
 from partitioning.documents.document import digest
 from partitioning.errors import Finding
-from partitioning.explain.doubled import said
+from partitioning.explain.missing import said
 from partitioning.model.journal import JournalEntry
+from partitioning.model.order import read_together
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
-from partitioning.model.shared_reads import read_together
 from partitioning.model.verdict import Judged
 from partitioning.sections import many
 

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from great_expectations.compatibility import pydantic
 
 from expectations.judging import TableExpectation, TableRecords
-from expectations.key_hashes import hashes_or_why
-from expectations.schema_ids import schema_id_of
+from expectations.key_hashes import hashes_or_why, schema_id_of
 from partitioning.hashes import hash_of
 from partitioning.model.placement import (
     HASHES_OF_BYTES,

@@ -24,19 +24,16 @@ from msgspec import to_builtins
 
 from coset.reports import batch_index
 from coset.reports.next_steps import shown
-from coset.reports.parts import beside_expected, of_parts, pace_of
-from coset.reports.site import Row, Site, listed
+from coset.reports.site import Row, Site, beside_expected, listed, of_parts, pace_of
 from coset.reports.templates import GLOBALS, PAGES, seen
-from partitioning.diff.kept_states import kept_sentences
+from partitioning.diff.table_changes import kept_sentences
 from partitioning.documents.document import digest
-from partitioning.environment_name import environment
 from partitioning.errors import Finding
 from partitioning.model.artefact import Role
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.figures import effort_of, figures_of, read_by_group
-from partitioning.model.journal import JournalEntry
+from partitioning.model.journal import Effort, JournalEntry, as_time
 from partitioning.model.measures import Measure, MeasureKind
-from partitioning.model.occasion import Effort, as_time
 from partitioning.model.outcome import outcome_of_check
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
@@ -44,7 +41,7 @@ from partitioning.model.statistics import statistics_of
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.svg import svg
 from partitioning.sections import size
-from partitioning.texts import MOST_IN_A_CELL, visible
+from partitioning.texts import MOST_IN_A_CELL, environment, visible
 
 _TASKS_SHOWN = 20
 _KEYS_SHOWN = 5

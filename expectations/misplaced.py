@@ -9,7 +9,7 @@ import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 
 from expectations.colocation import FITS, GREW, SECOND, SPREAD, UNDER
-from expectations.schema_ids import schema_id_of
+from expectations.key_hashes import schema_id_of
 from partitioning.hashes import json_text, read_key
 from partitioning.model.placement import CRC32_CONSISTENT, OPAQUE, hash_schema, json_fields, keeps_empty
 from partitioning.model.plan import Plan

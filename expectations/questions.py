@@ -20,6 +20,8 @@ from expectations.continuity import (
     ExpectGapsToBeEmpty,
     ExpectGapsToBeExplained,
     ExpectTablesToHoldThePreviousBatch,
+    ExpectWatermarksToFollow,
+    ExpectWhatIsOverToBeGivenOnce,
 )
 from expectations.coverage import (
     ExpectFewRecordsToBeSetAside,
@@ -29,14 +31,14 @@ from expectations.coverage import (
     ExpectRecordsToLieWhereTheirKeysHash,
     ExpectSetAsideRecordsToBeKept,
 )
-from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
-from expectations.ready_made import FigureExpectation
-from expectations.table_rows import (
+from expectations.production import (
+    ExpectKeysToBeMigratedOnce,
     ExpectRowsOfTablesToBalance,
+    ExpectRowsToBeWrittenAsTheyWereMade,
     ExpectTablesToBeTheirQueries,
     ExpectTablesToKeepTheirRows,
 )
-from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
+from expectations.ready_made import FigureExpectation
 from partitioning.commands import Command, Replan
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import read_key

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import assert_never
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from partitioning.values import Value
 
@@ -26,100 +26,167 @@ def backfill_of(name: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
-class Repeat(Value, frozen=True, tag="repeat", tag_field="command"):
-    """Run the same command again."""
+class _Command(Value, frozen=True, tag_field="command"):
+    """A command: its verb is its tag unless it says otherwise."""
+
+    @property
+    def verb(self) -> str:
+        """The word after `coset`."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def words(self) -> Iterable[str]:
+        """What follows, an option as one word with its value: its fields, if it does not say otherwise."""
+        said = {f"--{name.replace('_', '-')}": value for name, value in asdict(self).items() if name != "pipeline"}
+        return _given(said)
+
+    @property
+    def in_airflow(self) -> str | None:
+        """How to do the same in Airflow, if Airflow can."""
+        return None
 
 
-class Run(Value, frozen=True, tag="run", tag_field="command"):
-    """Continue the open batch of a pipeline or backfill, with `again` even if the batch waits."""
+class _OfPipeline(_Command, frozen=True):
+    """A command whose first argument is a pipeline."""
 
     pipeline: str
+
+
+class _OfOneBackfill(_OfPipeline, frozen=True):
+    """A command that names a backfill of a pipeline by its number."""
+
+    number: int
+
+    @property
+    def words(self) -> Iterable[str]:
+        return [str(self.number)]
+
+
+class Repeat(_Command, frozen=True, tag="repeat"):
+    """Run the same command again."""
+
+    in_airflow = "clear the failed task"
+
+
+class Run(_OfPipeline, frozen=True, tag="run"):
+    """Continue the open batch of a pipeline or backfill, with `again` even if the batch waits."""
+
     again: bool = False
 
+    @property
+    def in_airflow(self) -> str | None:
+        return _started(self.pipeline, {}, ["Again"] if self.again else [])
 
-class Replan(Value, frozen=True, tag="replan", tag_field="command"):
+
+class Replan(_OfPipeline, frozen=True, tag="replan"):
     """Give up the open batch and plan its records again. A backfill is given up and must be asked for again.
 
     `repaired` says that the files of a backfill were changed on purpose. The new plan may `take_away` rows of these
     tables and steps.
     """
 
-    pipeline: str
     repaired: bool = False
     take_away: tuple[str, ...] | UnsetType = UNSET
 
+    @property
+    def words(self) -> Iterable[str]:
+        return [*(f"--take-away {name}" for name in self.take_away or ()), _WHY]
 
-class PlanAsking(Value, frozen=True, tag="plan", tag_field="command"):
+    @property
+    def beyond(self) -> str:
+        """What the user must do beside the command."""
+        if backfill_of(self.pipeline) is None:
+            return ""
+        return f" and ask for the backfill again{', with `--input repaired`' if self.repaired else ''}"
+
+
+class PlanAsking(_OfPipeline, frozen=True, tag="plan"):
     """Plan the next batch so that a step begins anew, a step continues although something before it changed, or the
     rows of a table or step may be taken away."""
 
-    pipeline: str
     begin_anew: str = ""
     go_on: str = ""
     take_away: str | UnsetType = UNSET
 
+    @property
+    def in_airflow(self) -> str | None:
+        fields = {"Begin anew": self.begin_anew, "Go on": self.go_on, "Take away": self.take_away}
+        return _started(self.pipeline, fields)
 
-class Restore(Value, frozen=True, tag="restore", tag_field="command"):
+
+class Restore(_OfPipeline, frozen=True, tag="restore"):
     """Compute lost state of a pipeline again."""
 
-    pipeline: str
 
-
-class HandOver(Value, frozen=True, tag="hand-over", tag_field="command"):
+class HandOver(_Command, frozen=True, tag="hand-over"):
     """Give a result table to a pipeline; `before` is its owner, if it has one."""
 
     table: str
     before: str | None
     to: str
 
+    @property
+    def words(self) -> Iterable[str]:
+        return [self.table, *_given({"--from": self.before, "--to": self.to}), _WHY]
 
-class AcceptChanges(Value, frozen=True, tag="accept-changes", tag_field="command"):
+
+class AcceptChanges(_Command, frozen=True, tag="accept-changes"):
     """Accept what others did to a result table, up to this version of it."""
 
     table: str
     version: int
 
+    @property
+    def words(self) -> Iterable[str]:
+        return [self.table, f"--up-to {self.version}", _WHY]
 
-class MoveTables(Value, frozen=True, tag="move-tables", tag_field="command"):
+
+class MoveTables(_Command, frozen=True, tag="move-tables"):
     """Let all tables of the store lie at another address, to which they were copied."""
 
     to: str
 
+    @property
+    def words(self) -> Iterable[str]:
+        return [shlex.quote(self.to), _WHY]
 
-class Status(Value, frozen=True, tag="status", tag_field="command"):
+
+class Status(_OfPipeline, frozen=True, tag="status"):
     """Show where a pipeline or its backfills stand."""
 
-    pipeline: str
 
-
-class Report(Value, frozen=True, tag="report", tag_field="command"):
+class Report(_OfPipeline, frozen=True, tag="report"):
     """Show what became of a batch of a pipeline."""
 
-    pipeline: str
     batch: int
 
 
-class Records(Value, frozen=True, tag="records", tag_field="command"):
+class Records(_OfPipeline, frozen=True, tag="records"):
     """The records and rows of a batch of a pipeline's own that do not meet an expectation; or its records that were
     `set_aside`."""
 
-    pipeline: str
     batch: int
     set_aside: bool = False
 
+    @property
+    def words(self) -> Iterable[str]:
+        return [f"--batch {self.batch}", "--set-aside" if self.set_aside else "--offenders"]
 
-class Backfills(Value, frozen=True, tag="backfills", tag_field="command"):
+
+class Backfills(_OfPipeline, frozen=True, tag="backfills"):
     """List the backfills of a pipeline, or show the comparison of one."""
 
-    pipeline: str
     number: int | None = None
 
+    @property
+    def words(self) -> Iterable[str]:
+        return [] if self.number is None else [str(self.number)]
 
-class BackfillAsking(Value, frozen=True, tag="backfill", tag_field="command"):
+
+class BackfillAsking(_OfPipeline, frozen=True, tag="backfill"):
     """Run batches again: from `first` to `last`, or `first` alone, or with `cascade` all later ones too. Without a
     `first` the reader chooses. A step begins anew, or goes on although something before it changed."""
 
-    pipeline: str
     first: int | None
     last: int | None = None
     cascade: bool = False
@@ -127,85 +194,139 @@ class BackfillAsking(Value, frozen=True, tag="backfill", tag_field="command"):
     begin_anew: str | UnsetType = UNSET
     go_on: str | UnsetType = UNSET
 
+    @property
+    def words(self) -> Iterable[str]:
+        return _given(
+            {
+                "--from": "N" if self.first is None else self.first,
+                "--to": None if self.last == self.first else self.last,
+                "--cascade": self.cascade,
+                "--input": "repaired" if self.repaired else None,
+                "--begin-anew": self.begin_anew,
+                "--go-on": self.go_on,
+            }
+        )
 
-class Resume(Value, frozen=True, tag="resume", tag_field="command"):
+    @property
+    def in_airflow(self) -> str | None:
+        last = "the newest" if self.cascade else self.first if self.last is None else self.last
+        range_ = {"From batch": self.first, "To batch": None if self.first is None else last}
+        fields = {**range_, "Begin anew": self.begin_anew, "Go on": self.go_on}
+        return _started(f"{self.pipeline}_backfill", fields, ["Repaired input"] if self.repaired else [])
+
+
+class Resume(_OfOneBackfill, frozen=True, tag="resume"):
     """Continue a backfill where it stopped."""
 
-    pipeline: str
-    number: int
+    verb = "backfill"
+
+    @property
+    def words(self) -> Iterable[str]:
+        return [f"--resume {self.number}"]
+
+    @property
+    def in_airflow(self) -> str | None:
+        return _started(f"{self.pipeline}_backfill", {"Backfill": self.number})
 
 
-class Cancel(Value, frozen=True, tag="cancel", tag_field="command"):
+class Cancel(_OfOneBackfill, frozen=True, tag="cancel"):
     """Give up a backfill."""
 
-    pipeline: str
-    number: int
+    verb = "backfill"
+
+    @property
+    def words(self) -> Iterable[str]:
+        return [f"--cancel {self.number}"]
 
 
-class SwapAsking(Value, frozen=True, tag="swap", tag_field="command"):
+class SwapAsking(_OfOneBackfill, frozen=True, tag="swap"):
     """Put a backfill in place, approved by the digest of its comparison."""
 
-    pipeline: str
-    number: int
     approved: str
+    in_airflow = "clear the task compare, which asks for approval"
+
+    @property
+    def words(self) -> Iterable[str]:
+        return [str(self.number), f"--approve {self.approved}"]
 
 
-class Undo(Value, frozen=True, tag="undo", tag_field="command"):
+class Undo(_OfOneBackfill, frozen=True, tag="undo"):
     """Take back a backfill."""
 
-    pipeline: str
-    number: int
+    @property
+    def in_airflow(self) -> str | None:
+        return _started(f"{self.pipeline}_undo", {"Backfill": self.number})
 
 
-class Forget(Value, frozen=True, tag="forget", tag_field="command"):
+class Forget(_OfPipeline, frozen=True, tag="forget"):
     """Forget how far a pipeline has read a stream or a partition of it. With `keep_offsets` it forgets only what was
     read, not how far."""
 
-    pipeline: str
     stream: str
     partition: int | None = None
     keep_offsets: bool = False
 
+    @property
+    def words(self) -> Iterable[str]:
+        return [self.stream, *_given({"--partition": self.partition, "--keep-offsets": self.keep_offsets}), _WHY]
 
-class Land(Value, frozen=True, tag="land", tag_field="command"):
+
+class Land(_Command, frozen=True, tag="land"):
     """Land rows of the reader's own in a stream, of a pipeline and a file that the reader knows."""
 
     stream: str
 
+    @property
+    def words(self) -> Iterable[str]:
+        return ["PIPELINE", self.stream, "FILE"]
 
-class Inspect(Value, frozen=True, tag="inspect", tag_field="command"):
+
+class Inspect(_Command, frozen=True, tag="inspect"):
     """Look at what has landed of a topic, by the address of its folder."""
 
     address: str
 
+    @property
+    def words(self) -> Iterable[str]:
+        return [shlex.quote(self.address)]
 
-class VerifyAsking(Value, frozen=True, tag="verify", tag_field="command"):
+
+class VerifyAsking(_OfPipeline, frozen=True, tag="verify"):
     """Hold the result tables of a pipeline against their queries, or one of them, or a sample of its keys; as they are
     now, or as a batch published them."""
 
-    pipeline: str
     table: str = ""
     as_of: int | None = None
     sample: str = ""
 
+    @property
+    def in_airflow(self) -> str | None:
+        return _started(f"{self.pipeline}_verify", {"Sample": self.sample}) if self.as_of is None else None
 
-# A backfill computes lost state again.
-_OfBackfills = Backfills | BackfillAsking | Resume | Cancel | SwapAsking | Undo | Restore
 
-
-class Iceberg(Value, frozen=True, tag="iceberg", tag_field="command"):
+class Iceberg(_OfPipeline, frozen=True, tag="iceberg"):
     """Take the Iceberg tables of a pipeline to what its tables are."""
 
-    pipeline: str
 
-
-_OfTables = HandOver | AcceptChanges | MoveTables
-_OfStreams = Forget | Land | Inspect
-_Looking = Status | Report | Records | VerifyAsking
-Command = Repeat | Run | Replan | Iceberg | PlanAsking | _Looking | _OfStreams | _OfTables | _OfBackfills
+_OfPipelines = Run | Replan | PlanAsking | Restore | Status | Report | Records | Forget | VerifyAsking | Iceberg
+_OfBackfills = Backfills | BackfillAsking | Resume | Cancel | SwapAsking | Undo
+Command = Repeat | _OfPipelines | _OfBackfills | HandOver | AcceptChanges | MoveTables | Land | Inspect
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
+
+
+def _given(options: Mapping[str, object]) -> Iterator[str]:
+    """The options that have a value; one that is true is a flag."""
+    for name, value in options.items():
+        if value is not False and value not in ("", None, UNSET):
+            yield name if value is True else f"{name} {value}"
+
+
+def _started(dag: str, fields: Mapping[str, object], ticked: Iterable[str] = ()) -> str:
+    """How a DAG is started by its form, with these fields that have a value."""
+    words = " and ".join([*_given(fields), *ticked])
+    return f"start the DAG {dag}{f', with {words}' if words else ''}"
 
 
 class Option(Value, frozen=True):
@@ -252,10 +373,11 @@ class Shown(Value, frozen=True):
             return "".join(self.says(part) for part in then)
         if isinstance(then, str):
             return then
-        line, in_airflow = self.line(then), _in_airflow(then) if self.airflow else None
+        line, in_airflow = self.line(then), _of_backfill(then).in_airflow if self.airflow else None
         if line is None:
             return in_airflow or "run the same command again"
-        return f"`{line}`{_beyond(then)}" if in_airflow is None else f"{in_airflow} (`{line}`)"
+        beyond = then.beyond if isinstance(then, Replan) else ""
+        return f"`{line}`{beyond}" if in_airflow is None else f"{in_airflow} (`{line}`)"
 
     def line(self, command: Command, *fixed: Option) -> str | None:
         """A command as a terminal takes it, with the options that it has, those that are `fixed`, and those that it
@@ -265,176 +387,25 @@ class Shown(Value, frozen=True):
         >>> there.line(Report("late", 3), Option("--docs", ("mine",)))
         'coset report late --batch 3 --docs mine --env prod'
         """
-        words = self._words(command)
-        if words is None:
+        asked = _of_backfill(command)
+        if isinstance(asked, Repeat):
             return None
-        goes_on = isinstance(_of_backfill(command), Resume | Cancel)
-        for option in (*fixed, *(each for each in self.given.get(words[0], ()) if not (goes_on and each.own))):
+        pipeline = [self.named.get(asked.pipeline, asked.pipeline)] if isinstance(asked, _OfPipeline) else []
+        words = [asked.verb, *pipeline, *asked.words]
+        goes_on = isinstance(asked, Resume | Cancel)
+        for option in (*fixed, *(each for each in self.given.get(asked.verb, ()) if not (goes_on and each.own))):
             words += [*option.words(words)]
         return " ".join(["coset", *words])
 
-    def _words(self, command: Command) -> list[str] | None:
-        """The verb, and what the command itself says; an option is one word with its value."""
-        asked = _of_backfill(command)
-        match asked:
-            case Repeat():
-                return None
-            case Run(pipeline, again):
-                return self._line("run", pipeline, "--again" if again else "")
-            case Replan(pipeline, _, away):
-                return self._line("replan", pipeline, *_taking(away), _WHY)
-            case PlanAsking(name, begin_anew, go_on, take_away):
-                asked_for = {"--begin-anew": begin_anew, "--go-on": go_on, "--take-away": take_away}
-                return self._line("plan", name, *(f"{option} {step}" for option, step in asked_for.items() if step))
-            case Iceberg(pipeline):
-                return self._line("iceberg", pipeline)
-            case HandOver() | AcceptChanges() | MoveTables():
-                return _about_table(asked)
-            case Status() | Report() | Records() | VerifyAsking():
-                return self._looking(asked)
-            case Forget() | Land() | Inspect():
-                return self._about_stream(asked)
-            case Backfills() | BackfillAsking() | Resume() | Cancel() | SwapAsking() | Undo() | Restore():
-                return self._about_backfills(asked)
-            case _:
-                assert_never(asked)
-
-    def _looking(self, asked: _Looking) -> list[str]:
-        match asked:
-            case Status(pipeline):
-                return self._line("status", pipeline)
-            case Report(pipeline, batch):
-                return self._line("report", pipeline, f"--batch {batch}")
-            case Records(pipeline, batch, set_aside):
-                which = "--set-aside" if set_aside else "--offenders"
-                return self._line("records", pipeline, f"--batch {batch}", which)
-            case VerifyAsking(pipeline, table, as_of, sample):
-                given = {"--table": table, "--as-of": "" if as_of is None else str(as_of), "--sample": sample}
-                return self._line(
-                    "verify", pipeline, *(f"{option} {value}" for option, value in given.items() if value)
-                )
-            case _:
-                assert_never(asked)
-
-    def _about_stream(self, asked: _OfStreams) -> list[str]:
-        match asked:
-            case Forget(pipeline, stream, partition, keep_offsets):
-                which = "" if partition is None else f"--partition {partition}"
-                return self._line("forget", pipeline, stream, which, "--keep-offsets" if keep_offsets else "", _WHY)
-            case Land(stream):
-                return ["land", "PIPELINE", stream, "FILE"]
-            case Inspect(address):
-                return ["inspect", shlex.quote(address)]
-            case _:
-                assert_never(asked)
-
-    def _about_backfills(self, asked: _OfBackfills) -> list[str]:
-        match asked:
-            case Backfills(pipeline, number):
-                return self._line("backfills", pipeline, "" if number is None else str(number))
-            case BackfillAsking(pipeline, first, last, cascade, repaired, begin_anew, go_on):
-                begin = "--from N" if first is None else f"--from {first}"
-                to = "" if last in (None, first) else f"--to {last}"
-                more = [
-                    "--cascade" if cascade else "",
-                    "--input repaired" if repaired else "",
-                    f"--begin-anew {begin_anew}" if begin_anew else "",
-                    f"--go-on {go_on}" if go_on else "",
-                ]
-                return self._line("backfill", pipeline, begin, to, *more)
-            case Resume(pipeline, number) | Cancel(pipeline, number):
-                word = "resume" if isinstance(asked, Resume) else "cancel"
-                return self._line("backfill", pipeline, f"--{word} {number}")
-            case SwapAsking(pipeline, number) | Undo(pipeline, number):
-                word, approved = (
-                    ("swap", f"--approve {asked.approved}") if isinstance(asked, SwapAsking) else ("undo", "")
-                )
-                return self._line(word, pipeline, str(number), approved)
-            case Restore(pipeline):
-                return self._line("restore", pipeline)
-            case _:
-                assert_never(asked)
-
-    def _line(self, verb: str, pipeline: str, *words: str) -> list[str]:
-        return [verb, self.named.get(pipeline, pipeline), *filter(None, words)]
-
-
-def _taking(away: tuple[str, ...] | UnsetType) -> list[str]:
-    return [f"--take-away {name}" for name in away] if isinstance(away, tuple) else []
-
-
-def _about_table(asked: _OfTables) -> list[str]:
-    match asked:
-        case HandOver(table, before, to):
-            return ["hand-over", table, *([f"--from {before}"] if before else []), f"--to {to}", _WHY]
-        case AcceptChanges(table, version):
-            return ["accept-changes", table, f"--up-to {version}", _WHY]
-        case MoveTables(to):
-            return ["move-tables", shlex.quote(to), _WHY]
-        case _:
-            assert_never(asked)
-
 
 def _of_backfill(command: Command) -> Command:
-    """The command that does the same for a backfill, if the name is one's."""
+    """The command that does the same for a backfill, if the pipeline's name is one's."""
     match command:
-        case Run(name) | Replan(name) | Status(name):
-            of = backfill_of(name)
-        case _:
-            return command
-    if of is None:
-        return command
-    match command:
-        case Run():
+        case Run(name) if of := backfill_of(name):
             return Resume(*of)
-        case Replan():
+        case Replan(name) if of := backfill_of(name):
             return Cancel(*of)
-        case Status():
+        case Status(name) if of := backfill_of(name):
             return Backfills(of[0])
         case _:
-            assert_never(command)
-
-
-def _beyond(command: Command) -> str:
-    """What the user must do beside the command."""
-    if not isinstance(command, Replan) or backfill_of(command.pipeline) is None:
-        return ""
-    return f" and ask for the backfill again{', with `--input repaired`' if command.repaired else ''}"
-
-
-def _in_airflow(command: Command) -> str | None:
-    """How to do the same in Airflow, if Airflow can."""
-    match _of_backfill(command):
-        case Repeat():
-            return "clear the failed task"
-        case Run(pipeline, again):
-            return _started(pipeline, {}, ["Again"] if again else [])
-        case PlanAsking(name, begin_anew, go_on, take_away):
-            fields = {"Begin anew": begin_anew or None, "Go on": go_on or None, "Take away": take_away or None}
-            return _started(name, fields)
-        case BackfillAsking(pipeline, first, last, cascade, repaired, begin_anew, go_on):
-            to = "the newest" if cascade else last if last is not None else first
-            asked = {"From batch": first, "To batch": to if first is not None else None}
-            asked |= {"Begin anew": begin_anew or None, "Go on": go_on or None}
-            return _started(f"{pipeline}_backfill", asked, ["Repaired input"] if repaired else [])
-        case Resume(pipeline, number):
-            return _started(f"{pipeline}_backfill", {"Backfill": number})
-        case SwapAsking():
-            return "clear the task compare, which asks for approval"
-        case Undo(pipeline, number):
-            return _started(f"{pipeline}_undo", {"Backfill": number})
-        case VerifyAsking(pipeline, _, as_of, sample):
-            return _started(f"{pipeline}_verify", {"Sample": sample or None}) if as_of is None else None
-        case (Replan() | Restore() | Forget() | Land() | Status() | Report() | Records() | Backfills() | Cancel()) | (
-            HandOver() | AcceptChanges() | MoveTables() | Inspect() | Iceberg()
-        ):
-            return None
-        case _ as never:
-            assert_never(never)
-
-
-def _started(dag: str, fields: Mapping[str, object], ticked: Sequence[str] = ()) -> str:
-    """How a DAG is started by its form, with these fields that are not None."""
-    filled = [f"{field} {value}" for field, value in fields.items() if value not in (None, UNSET)]
-    words = " and ".join([*filled, *ticked])
-    return f"start the DAG {dag}{f', with {words}' if words else ''}"
+            return command

@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Self
 
-from partitioning.actors import actor
 from partitioning.commands import Command, Repeat, Shown, Then
-from partitioning.kinds import Kind
+from partitioning.kinds import Kind, actor
 from partitioning.texts import indented, visible
 from partitioning.values import Value, replace
 

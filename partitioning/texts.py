@@ -7,7 +7,17 @@ own way. JSON for programs has every value whole.
 from __future__ import annotations
 
 import json
+import os
 import re
+
+# The variable with the name.
+ENVIRONMENT = "COSET_ENV"
+
+
+def environment() -> str:
+    """The name of the environment in which this process works; empty if there is none."""
+    return os.environ.get(ENVIRONMENT, "")
+
 
 MOST_IN_A_CELL = 1_000
 MOST_IN_A_SENTENCE = 10_000

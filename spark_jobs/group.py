@@ -26,11 +26,10 @@ from partitioning.model.engine_version import Engine
 from partitioning.model.failure import Answer, Done, Failed, together
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Left
-from partitioning.model.order import FailedRecord, Order, order_of
+from partitioning.model.order import FailedRecord, Order, order_of, read_together
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import Receipt, TaskReceipt
-from partitioning.model.shared_reads import read_together
-from partitioning.model.tables_at import TABLES
+from partitioning.model.root_names import TABLES
 from partitioning.model.task_memory import MEMORY
 from partitioning.sections import many, size
 from partitioning.values import replace

@@ -11,13 +11,12 @@ import pyarrow as pa
 from coset.batches.attempt import Attempt
 from coset.batches.auditing.audit import audit
 from coset.batches.continuity import Continuity, gap_figures
-from coset.batches.evidence import evidence as together
 from coset.reports.site import Site
 from coset.sources.rows import Rows
 from expectations.checkpoint import Judgement, judge
 from expectations.questions import Evidence
 from partitioning.authoring.words import NullKey
-from partitioning.model.occasion import Occasion
+from partitioning.model.journal import Occasion
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
@@ -28,7 +27,7 @@ from tests.reference import Seen, log, pipeline, planned, run, store
 def evidence(plan: Plan, seen: Sequence[Seen]) -> Evidence:
     """The audit of what was seen, beside the continuity of a first batch."""
     tables, before = audit(store(plan, seen), plan, 0), first_of_all(plan)
-    return together(tables, before)
+    return Evidence(**vars(tables), **vars(before))
 
 
 def first_of_all(plan: Plan) -> Continuity:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.model.reasons import Said
+from partitioning.model.statistics import Locality
 from partitioning.planning.groups.grouping import Grouped, SizedTask
 
 

@@ -14,8 +14,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.words import How
 from partitioning.documents.store import Store
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
+from partitioning.model.schemes import HotKeys
 from partitioning.values import replace
 from tests.asked_of_duckdb import direct, in_order, published
 from tests.landed import land_table

@@ -10,7 +10,7 @@ import pyarrow as pa
 from coset.sources.reader import Batch
 from partitioning.hashes import placement_hash
 from partitioning.model.order import Order, OrderedStream
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import NullKeys, Stream, sparseness
 from partitioning.model.takes import Task
 from partitioning.values import replace

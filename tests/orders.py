@@ -8,8 +8,7 @@ from partitioning.model.graph import Write
 from partitioning.model.order import Order, OrderedStream
 from partitioning.model.placement import Placement
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.planned_streams import PlannedPartition
-from partitioning.model.stage_inputs import StreamInput
+from partitioning.model.stage_inputs import PlannedPartition, StreamInput
 from partitioning.model.streams import Column, InputFile, Stream
 from partitioning.model.takes import Task
 

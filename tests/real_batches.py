@@ -19,7 +19,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.placement import MURMUR2
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from partitioning.values import replace

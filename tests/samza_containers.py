@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
+from partitioning.model.statistics import Locality
 from partitioning.planning.groups.built_in import balanced_sticky
 from partitioning.planning.groups.grouping import SizedTask
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.cosets.assignment import Reading, assign, assign_owned
+from partitioning.cosets import Reading, assign, assign_owned
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.reasons import AsAsked, GcdOf, OnePerPartition, TaskCountReason, Unplaced
 from partitioning.model.schemes import Scheme, SchemeKind
-from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
+from partitioning.model.stage_inputs import (
+    ExchangeInput,
+    Input,
+    PlannedPartition,
+    PlannedStream,
+    ResultInput,
+    StateInput,
+    StreamInput,
+)
 from partitioning.model.streams import Column, InputFile, Stream
 from partitioning.planning.stages.levels import with_levels
 from partitioning.version import VERSION

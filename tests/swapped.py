@@ -8,9 +8,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from coset.batches.backfills import actions
+from coset.batches.backfills import actions, swaps
 from coset.batches.backfills.request import backfill, comparison_of
-from coset.batches.backfills.swap import swaps
 from coset.cli.pipelines import load
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from coset.batches.incident_log import IncidentLog, milliseconds, this_process
+from coset.batches.watch import IncidentLog, milliseconds, this_process
 from partitioning.documents.stores import store_at
 from partitioning.model.incident import Stopped, Trouble
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from partitioning.documents.ledger import Ledger
-from partitioning.environment_name import environment
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, Verdict
+from partitioning.texts import environment
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

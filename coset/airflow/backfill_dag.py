@@ -32,8 +32,8 @@ from coset.airflow.places import Places
 from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page
 from coset.batches import steps
-from coset.batches.backfills.pacing.hours import Hours
-from coset.batches.step_list import PLAN, steps_of
+from coset.batches.backfills.hours import Hours
+from coset.batches.interpreter import PLAN, steps_of
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Resume
@@ -138,7 +138,7 @@ def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
     def preview(params: dict[str, Any]) -> None:
         """Print what would be run. Stores nothing."""
         from coset.batches.backfills import actions  # noqa: PLC0415  Airflow parses this file
-        from coset.batches.backfills.comparison.pages import preview_page  # noqa: PLC0415
+        from coset.batches.backfills.pages import preview_page  # noqa: PLC0415
         from partitioning.documents.stores import store_at  # noqa: PLC0415
 
         with failures():

@@ -22,8 +22,7 @@ from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page, shown, shown_on_pages
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
 from coset.batches import reported, steps
-from coset.batches.ref import BatchRef
-from coset.batches.step_list import (
+from coset.batches.interpreter import (
     PLAN,
     PUBLISH,
     BatchStep,
@@ -36,6 +35,7 @@ from coset.batches.step_list import (
     in_turns,
     steps_of,
 )
+from coset.batches.ref import BatchRef
 from coset.batches.turns import Turns
 from coset.reports import next_steps
 from partitioning.authoring.pipeline import Pipeline

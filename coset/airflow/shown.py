@@ -11,10 +11,9 @@ from coset.project.here import last
 from coset.project.pipeline_files import files_of
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Option, Shown
-from partitioning.environment_name import environment
 from partitioning.errors import CosetError
 from partitioning.model.sources import FOLDER
-from partitioning.texts import visible
+from partitioning.texts import environment, visible
 
 # What the command line calls the pipelines of this process's DAGs, by pipeline name.
 _NAMED: dict[str, str] = {}

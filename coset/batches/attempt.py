@@ -12,10 +12,10 @@ from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.figures import effort_of
-from partitioning.model.occasion import Effort
+from partitioning.model.journal import Effort
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt, TaskReceipt
-from partitioning.model.tables_at import TABLES
+from partitioning.model.root_names import TABLES
 
 
 class Attempt:

@@ -8,7 +8,7 @@ from coset.batches.attempt import Attempt
 from partitioning.documents.ledger import Ledger
 from partitioning.model.figures import figures_of
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
 from partitioning.packed_rows import PackedRows

@@ -10,13 +10,13 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.swap.swaps import state_ledger
+from coset.batches.backfills.swaps import state_ledger
 from coset.sources.copies import Copies
 from coset.sources.parts_reader import PartsReader
 from partitioning.commands import Replan, Status
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.state_files import StateFiles, left_as
+from partitioning.documents.receipts import StateFiles, left_as
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind

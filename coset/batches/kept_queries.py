@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.comparison.compared_rows import rows_of
+from coset.batches.compared_rows import rows_of
 from coset.batches.kept import KeptState, kept_states, rows_kept, states_of
 from coset.batches.result_rows import table_files
 from coset.batches.tables.first_rows import all_rows

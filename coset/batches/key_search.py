@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from coset.sources.composite_keys import making_keys
 from coset.sources.plain_arrays import texts_of_uuids
-from expectations.schema_ids import schema_id_of
+from expectations.key_hashes import schema_id_of
 from partitioning.errors import Refused
 from partitioning.model.composite_key import bad_part
 from partitioning.model.key_schemas import KeySchema, key_schema

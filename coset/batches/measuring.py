@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.swap.effects import rows_beside
-from coset.batches.backfills.swap.swaps import in_force
+from coset.batches.backfills.effects import rows_beside
+from coset.batches.backfills.swaps import in_force
 from coset.batches.result_rows import rows_of_files, table_files
 from coset.batches.tables.table_rows import rows_left
 from coset.sources.databases import connect_to_ask
@@ -30,11 +30,11 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import files_of
 from partitioning.model.composite_key import key_columns
+from partitioning.model.figures import BEFORE
 from partitioning.model.graph import Mode, quote
 from partitioning.model.measures import Measure, Measured, MeasureKind, measures_of
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.private import mentions
-from partitioning.model.usual import BEFORE
 from partitioning.model.verdict import Verdict
 from spark_jobs.engine.task_database import connect
 from spark_jobs.sql.expressions import Rules, columns_named, nodes, parse

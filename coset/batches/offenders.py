@@ -36,8 +36,8 @@ from partitioning.hashes import homes_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.receipt import BASE, MODULUS, offset_digest
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.sections import many
 from spark_jobs.engine.hashing import key_texts, one_of_equals
 

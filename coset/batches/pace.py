@@ -1,10 +1,16 @@
-"""Pace: when the task groups of a batch may start, and how many run at once."""
+"""Pace: when task groups may start, how many run at once, and which batch waits until somebody asks for it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
+from partitioning.documents.ledger import Ledger, Standing
+from partitioning.errors import Finding
 from partitioning.model.plan import Plan
 
 
@@ -38,3 +44,48 @@ class Unbound:
 
     def cancel(self) -> None:
         pass
+
+
+class OpenBecause(StrEnum):
+    """Why a batch is open: it was not checked yet; its last attempt failed, and the next run makes another; two failed
+    in the same way, so that it waits for a decision; or it is to be published, and that has not ended."""
+
+    UNRUN = "not run"
+    FAILED = "failed"
+    WAITS = "waits for a decision"
+    UNPUBLISHED = "not published"
+
+
+def open_because(ledger: Ledger, standing: Standing) -> OpenBecause | None:
+    """Why the newest batch is open; None if it is not."""
+    if standing.plan is None or not standing.open:
+        return None
+    batch = standing.plan.batch
+    if ledger.verdict(batch) is not None:
+        return OpenBecause.UNPUBLISHED
+    if waits_for(ledger, batch):
+        return OpenBecause.WAITS
+    return OpenBecause.FAILED if ledger.attempt(batch) else OpenBecause.UNRUN
+
+
+def waits_for(ledger: Ledger, batch: int) -> tuple[Finding, ...]:
+    """The findings of the last two attempts, if both found the same. Otherwise empty."""
+    attempt = ledger.attempt(batch)
+    if attempt < 2:
+        return ()
+    last, before = (found_by(ledger.failed_check(batch, attempt - past)) for past in (1, 2))
+    return last if last == before else ()
+
+
+def warned(ledger: Ledger, batch: int, attempt: int) -> tuple[Finding, ...]:
+    """The unmet expectations of an attempt that are warnings, if it was judged."""
+    return found_by(ledger.judgement(batch, attempt), "warnings")
+
+
+def found_by(report: bytes | None, kind: str = "findings") -> tuple[Finding, ...]:
+    """The findings in the report of a check, or its `warnings`. Empty if another version of Coset wrote the report in
+    another form."""
+    try:
+        return msgspec.convert(json.loads(report or b"{}").get(kind, ()), tuple[Finding, ...])
+    except msgspec.ValidationError:
+        return ()

@@ -11,12 +11,13 @@ from typing import TypeVar
 
 from coset.batches import reported
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.awaiting import with_swap
-from coset.batches.backfills.swap.swaps import finish, newest_shown, state_ledger, swaps
+from coset.batches.backfills.request import with_swap
+from coset.batches.backfills.swaps import finish, newest_shown, state_ledger, swaps
 from coset.batches.code import as_run, changed_code, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
 from coset.batches.measuring import check_measurable
+from coset.batches.pace import waits_for
 from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
 from coset.batches.renamed_columns import misread
@@ -25,16 +26,15 @@ from coset.batches.tables.iceberg import check_followable
 from coset.batches.tables.logs import Logs, check_storable, check_table
 from coset.batches.tables.others import check_untouched
 from coset.batches.tables.table_rows import parts_held, rows_held
-from coset.batches.waiting import waits_for
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Run
 from partitioning.documents.document import digest
-from partitioning.documents.first_use import check_first_use
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.documents.locations import locations
+from partitioning.documents.receipts import locations
 from partitioning.documents.store import Store
+from partitioning.documents.stores import check_first_use
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import columns_to_come, idle_tasks
 from partitioning.kinds import Kind
@@ -42,9 +42,8 @@ from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
-from partitioning.model.root_names import taken_from_pipelines
+from partitioning.model.root_names import TABLES, taken_from_pipelines
 from partitioning.model.streams import Column, Discovered
-from partitioning.model.tables_at import TABLES
 from partitioning.planning.changed_queries import changed_since
 from partitioning.planning.origins import said
 from partitioning.planning.partitioners.partitioners import notify

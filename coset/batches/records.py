@@ -21,8 +21,7 @@ from partitioning.model.graph import quote
 from partitioning.model.order import OrderedStream
 from partitioning.model.placement import OPAQUE, KeyFormat, Placement, keeps_empty
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
-from partitioning.model.stage_inputs import StreamInput
+from partitioning.model.stage_inputs import PlannedPartition, PlannedStream, StreamInput
 from partitioning.values import replace
 from spark_jobs.engine.arrays import mask
 from spark_jobs.engine.hashing import key_texts, one_of_equals

@@ -11,8 +11,8 @@ from partitioning.commands import BackfillAsking, Command, Forget
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.column_ids import PART, are_other_parts, parts_within, renamed
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import Ends
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column, Discovered, Stream
 from spark_jobs.sql.needed_columns import PASSING, columns_needed
 

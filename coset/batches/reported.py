@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from coset.batches.waiting import waits_for
+from coset.batches.pace import waits_for
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.journal import JournalEntry, Part
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import JournalEntry, Part, as_time
 from partitioning.model.plan import Plan
 from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Commit
@@ -85,8 +84,7 @@ def published(
     tables have then and up to when all are there. Tables are as in the `logs`, if the publication has read them."""
     from coset.reports import batch_index  # noqa: PLC0415
     from coset.reports.overview import note  # noqa: PLC0415
-    from coset.reports.parts import of_parts  # noqa: PLC0415
-    from coset.reports.site import Site  # noqa: PLC0415
+    from coset.reports.site import Site, of_parts  # noqa: PLC0415
 
     made = done(ledger, planned, Part.PUBLISH, began)
     verdict = ledger.verdict(planned.batch)

@@ -13,8 +13,8 @@ from itertools import chain
 from msgspec import UNSET
 
 from coset.batches.attempt import Attempt
+from coset.batches.backfills import swaps
 from coset.batches.backfills.request import backfills, put
-from coset.batches.backfills.swap import swaps
 from coset.batches.interpreter import Show
 from coset.batches.kept import kept_states
 from coset.batches.ref import BatchRef
@@ -25,7 +25,7 @@ from coset.sources.pinned import not_as_planned
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import PlanAsking, Restore
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.state_files import StateFiles
+from partitioning.documents.receipts import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind

@@ -17,8 +17,8 @@ from msgspec import to_builtins
 
 from coset.batches import reported
 from coset.batches.attempt import Attempt
+from coset.batches.pace import found_by, warned
 from coset.batches.ref import BatchRef, LoadedBatch
-from coset.batches.waiting import found_by, warned
 from coset.lineage import emitting
 from coset.reports import next_steps
 from coset.sources.counting import Counting, uncounted
@@ -27,16 +27,14 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Shown
 from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.remembering_store import RememberingStore
+from partitioning.documents.store import RememberingStore
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, Unjudged
-from partitioning.explain.doubled import doubles
 from partitioning.explain.explain import explain
-from partitioning.explain.missing import missing
+from partitioning.explain.missing import doubles, missing
 from partitioning.explain.watermarks import watermarks_section
 from partitioning.model.backfill import Swap
-from partitioning.model.journal import Part
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import Part, as_time
 from partitioning.model.outcome import Outcome, outcome_of_batch, outcome_of_check
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt
@@ -184,7 +182,6 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     from coset.batches import publication  # noqa: PLC0415
     from coset.batches.auditing.audit_tables import load  # noqa: PLC0415
     from coset.batches.continuity import continuity  # noqa: PLC0415
-    from coset.batches.evidence import evidence  # noqa: PLC0415
     from coset.batches.kept import replaced_state  # noqa: PLC0415
     from coset.batches.kept_queries import held_against_state  # noqa: PLC0415
     from coset.batches.measuring import figures, measured  # noqa: PLC0415
@@ -193,6 +190,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     from coset.batches.tables.table_rows import rows_balanced, rows_kept  # noqa: PLC0415
     from coset.reports.site import Site  # noqa: PLC0415
     from expectations.checkpoint import judge  # noqa: PLC0415
+    from expectations.questions import Evidence  # noqa: PLC0415
 
     began = now()
     ledger, planned = batch.load()
@@ -206,14 +204,17 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     tables = load(ledger, planned, attempt.number)
     logs = Logs()
     before = continuity(ledger, planned, logs)
-    kept = rows_kept(ledger, planned, attempt.artefacts, logs)
-    balanced = list(rows_balanced(ledger, planned, list(attempt.tasks), logs))
-    queries = list(held_against_state(attempt))
+    of_tables = {
+        "rows": rows_kept(ledger, planned, attempt.artefacts, logs),
+        "balanced": list(rows_balanced(ledger, planned, list(attempt.tasks), logs)),
+        "queries": list(held_against_state(attempt)),
+    }
     outputs = result_rows(attempt)
     found, failed = measured(attempt, outputs)
+    of_tables["figures"] = figures(ledger, planned, attempt.number, found, failed)
     judgement = judge(
         planned,
-        evidence(tables, before, kept, balanced, queries, figures(ledger, planned, attempt.number, found, failed)),
+        Evidence(**vars(tables), **vars(before), **of_tables),
         outputs,
         attempt=attempt.number,
         site=None if docs_folder is None else Site(docs_folder, ledger.store),
@@ -243,8 +244,8 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     `publication.publish`.
     """
     from coset.batches import publication  # noqa: PLC0415
-    from coset.batches.backfills.swap.swaps import whole  # noqa: PLC0415
-    from coset.batches.balances import settled  # noqa: PLC0415
+    from coset.batches.backfills.swaps import whole  # noqa: PLC0415
+    from coset.batches.ends import settled  # noqa: PLC0415
     from coset.batches.mirroring import mirror  # noqa: PLC0415
     from coset.batches.tables.iceberg import follow  # noqa: PLC0415
 
@@ -262,7 +263,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
     """The batch on a page of Markdown: what was read, the verdict or the findings of the last attempt, the tables, and
     where the Data Docs are."""
     from coset.batches.auditing.audit_tables import load_some  # noqa: PLC0415
-    from coset.batches.broker_gaps import broker_gaps  # noqa: PLC0415
+    from coset.batches.auditing.coverage_rows import broker_gaps  # noqa: PLC0415
 
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
@@ -311,7 +312,7 @@ def _as_warning(found: Finding) -> str:
 
 def outcome(ledger: Ledger, planned: Plan, decided: Sequence[Swap] | None = None) -> Outcome:
     """What became of a batch, by the swaps of now or those that are `decided`."""
-    from coset.batches.backfills.swap.swaps import in_force  # noqa: PLC0415
+    from coset.batches.backfills.swaps import in_force  # noqa: PLC0415
 
     if (verdict := ledger.verdict(planned.batch)) is not None:
         backfilled = planned.batch in in_force(ledger.store, planned.pipeline, decided).exchanged()

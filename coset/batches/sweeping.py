@@ -5,35 +5,87 @@ or came second, and from failed attempts. Files of open batches stay, and so do 
 Keys of rows that a batch replaces count until it is published.
 State counts while one of the last published batches wrote or read it, or a backfill that can be put in place. No file
 of a cancelled backfill counts.
+
+How far folders were swept is a hint, so that only new batches are listed again. `coset clean --all` finds a file that
+comes later into a batch that was swept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from typing import ClassVar
+
+from msgspec import field
 
 from coset.batches.backfills.request import backfills, comparison_key
-from coset.batches.backfills.swap.swaps import cancelled, in_force
-from coset.batches.swept import put_swept, swept
+from coset.batches.backfills.swaps import cancelled, in_force, swaps
 from coset.batches.tables.logs import opened
 from coset.batches.tables.owners import earlier_owners
 from coset.sources.counting import Counting, each_counted, uncounted
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.remembering_store import RememberingStore
-from partitioning.documents.store import Entry, Store, at_once
+from partitioning.documents.store import Entry, RememberingStore, Store, at_once
 from partitioning.errors import Finding, Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import name_of, pipeline_of
 from partitioning.model.graph import state_of
 from partitioning.model.plan import Plan
+from partitioning.model.root_names import TABLES
 from partitioning.model.stage_inputs import StateInput
-from partitioning.model.tables_at import TABLES
 from partitioning.sections import many, size
-from partitioning.values import Value
+from partitioning.values import Document, Value
 from spark_jobs.tables.table_schema import folder
+
+# Of the newest batches others may still write: one that was paused, or comes second.
+_AGAIN = 10
+
+
+class Swept(Document, frozen=True):
+    """What needs no other look: batches of the pipeline with numbers less than `before` and its first `backfills`, but
+    for the batches to look at `again`, by the name of the pipeline or the backfill."""
+
+    FORMAT: ClassVar[str] = "coset.swept/1"
+
+    pipeline: str
+    before: int = 0
+    backfills: int = 0
+    again: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def to_look_at(self, store: Store, newest: int) -> dict[str, set[int]]:
+        """The batches whose folders have to be listed, by the name of the pipeline or the backfill."""
+        first = max(0, min(self.before, newest + 1 - _AGAIN))
+        look = {name: set(batches) for name, batches in self.again.items()}
+        look.setdefault(self.pipeline, set()).update(range(first, newest + 1))
+        for again in backfills(store, self.pipeline):
+            if again.number >= self.backfills:
+                look.setdefault(again.name, set()).update(again.batches)
+        return look
+
+
+def swept(store: Store, pipeline: str) -> Swept | None:
+    """How far it was swept. None if it never was."""
+    data = store.get(_key(pipeline))
+    return None if data is None else decode(Swept, data, f"{store.root}/{_key(pipeline)}")
+
+
+def put_swept(store: Store, pipeline: str, newest: int, kept: Iterable[int]) -> None:
+    """Note that all was swept up to the newest batch, and that files of these batches were kept that may go later."""
+    stay, ended = set(kept), {turn.backfill for turn in swaps(store, pipeline)}
+    known = list(backfills(store, pipeline))
+    again: Mapping[str, Collection[int]] = {pipeline: stay} | {
+        one.name: stay.intersection(one.batches) if one.number in ended else one.batches for one in known
+    }
+    listed = {name: tuple(sorted(batches)) for name, batches in again.items() if batches}
+    store.put(_key(pipeline), encode(Swept(pipeline, newest + 1, len(known), listed)))
+
+
+def _key(pipeline: str) -> str:
+    return f"{pipeline}/swept.json"
+
 
 # How many published batches keep their state, for backfills and for looking at it.
 STATES_KEPT = 10

@@ -14,7 +14,7 @@ from partitioning.documents.store import Store, at_once
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import SwapKind
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import as_time
 from partitioning.model.verification import PARTS, Verification, VerifiedSamples
 from partitioning.sections import many
 
@@ -148,6 +148,6 @@ def _report(ledger: Ledger, docs: Path | None, say: Callable[[str], object]) -> 
 
 def _swaps(ledger: Ledger) -> int:
     """How many swaps have put the rows of backfills in place, or back."""
-    from coset.batches.backfills.swap.swaps import swaps  # noqa: PLC0415
+    from coset.batches.backfills.swaps import swaps  # noqa: PLC0415
 
     return sum(each.turn is not SwapKind.CANCEL for each in swaps(ledger.store, ledger.pipeline))

@@ -21,11 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.comparison.compared_rows import nearly, rows_of
-from coset.batches.backfills.swap.swaps import half, newest_shown
-from coset.batches.balances import balance
+from coset.batches.backfills.swaps import half, newest_shown
 from coset.batches.code import with_code
-from coset.batches.ends import ends_after, known_after
+from coset.batches.compared_rows import nearly, rows_of
+from coset.batches.ends import balance, ends_after, known_after
 from coset.batches.planning import result_columns
 from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
@@ -51,9 +50,9 @@ from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
 from partitioning.model.plan import Plan, Stage, TaskGroup
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import NOTHING
 from partitioning.model.schemes import Scheme, tasks
+from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.model.watermarks import TimePassed
 from partitioning.packed_rows import PackedRows

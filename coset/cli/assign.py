@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coset.cli.output import Answer, Table, console, say
-from partitioning.cosets.assignment import Assignment, assign
+from partitioning.cosets import Assignment, assign
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import assignment_document
 from partitioning.kinds import Kind

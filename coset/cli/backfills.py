@@ -10,14 +10,13 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from coset.batches.backfills import actions
-from coset.batches.backfills import gaps as found_gaps
+from coset.batches.backfills import outlook as found_gaps
 from coset.batches.backfills.actions import Asked
-from coset.batches.backfills.comparison.pages import comparison_sections, preview_sections
+from coset.batches.backfills.limits import Limited, Limits, go_on, paused
 from coset.batches.backfills.outlook import outlook
-from coset.batches.backfills.pacing.control import go_on, paused
-from coset.batches.backfills.pacing.limits import Limited, Limits
+from coset.batches.backfills.pages import comparison_sections, preview_sections
 from coset.batches.backfills.request import backfill, backfills, comparison_of
-from coset.batches.backfills.swap.swaps import Half, blockers, half, swaps
+from coset.batches.backfills.swaps import Half, blockers, half, swaps
 from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
 from coset.cli import pipelines

@@ -11,16 +11,15 @@ from typing import Any
 
 from coset.batches import reported, steps
 from coset.batches.attempt import Attempt
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import PLAN, run_batch
+from coset.batches.pace import warned
 from coset.batches.planning import agreed
 from coset.batches.ref import BatchRef, LoadedBatch
 from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
-from coset.batches.step_list import PLAN
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.tables import compaction
 from coset.batches.telling import from_environment
-from coset.batches.waiting import warned
 from coset.batches.watch import Watch
 from coset.cli import pipelines, plans
 from coset.cli.other_stores import check_meant
@@ -34,7 +33,7 @@ from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.model.occasion import as_iso
+from partitioning.model.journal import as_iso
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.values import replace

@@ -15,19 +15,17 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.read_ends import NOTHING, Ends
-from partitioning.model.schemes import COGROUP, MAX, Scheme, elastic, tasks
+from partitioning.model.schemes import COGROUP, MAX, HotKeys, Scheme, elastic, tasks
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.planner import plan_batch
 from partitioning.sections import many
-from partitioning.sizing.footprint import Footprint, footprint
-from partitioning.sizing.hotown import HotOwn, hot_own
-from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
-from partitioning.sizing.hotsplits import HotSplit, hot_splits
+from partitioning.sizing.hotkeys import HotPartition, hot_partitions
+from partitioning.sizing.hotsplits import HotOwn, HotSplit, hot_own, hot_splits
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
+from partitioning.sizing.workload import Footprint, footprint
 from partitioning.values import replace as changed
 from spark_jobs.sql.column_check import check_sql
 

@@ -15,7 +15,7 @@ from coset.reports.site import state
 from coset.reports.timeliness import timeliness
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import as_time
 from partitioning.sections import duration
 
 _COLUMNS = ("pipeline", "outcome", "batch", "began", "last proved", "due", "lag when planned", "open batch", "file")

@@ -21,9 +21,9 @@ from coset.cli.output import Answer, OutputForm, answer, console, printed, say, 
 from coset.project.coset_toml import project_of
 from coset.project.here import NOWHERE, Here, entered
 from coset.project.project import FILE
-from partitioning.environment_name import ENVIRONMENT
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
+from partitioning.texts import ENVIRONMENT
 
 
 class Panel(StrEnum):

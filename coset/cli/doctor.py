@@ -35,15 +35,13 @@ from coset.cli import pipelines
 from coset.cli.machine import not_installed
 from coset.cli.output import Answer, Table
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.first_use import CONDITIONAL, RACERS, several, told_at_once
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
-from partitioning.documents.stores import store_at
+from partitioning.documents.stores import CONDITIONAL, RACERS, SplitStore, store_at, told_at_once
+from partitioning.documents.stores import several_told as several
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.imports import ALLOWED
-from partitioning.model.root_names import DOCS
-from partitioning.model.tables_at import TABLES, usual
+from partitioning.model.root_names import DOCS, TABLES, usual_tables
 from partitioning.sections import duration, many, size
 from partitioning.version import VERSION
 from spark_jobs.tables.table_schema import folder
@@ -261,7 +259,7 @@ def _tables(store: SplitStore) -> Iterator[Check]:
     """Whether tables can be made where they lie, if that is not in the store, or is to be elsewhere."""
     if (found := differs(store)) is not None and next(store.list(TABLES, 1), None) is not None:
         yield _as_check("tables", found)
-    if found is None and store.tables == usual(store.root):
+    if found is None and store.tables == usual_tables(store.root):
         return
     asked = str(dict(found.about)["asked"]) if found else store.tables
     there, name = store_at(asked), f"doctor-{uuid4().hex}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from coset.batches.incident_log import IncidentLog
+from coset.batches.watch import IncidentLog
 from coset.cli import pipelines
 from coset.cli.output import Answer, Table
 from partitioning.documents.stores import store_at
-from partitioning.explain.incident_texts import cause
-from partitioning.model.incident import Incident, WatchedRuns
-from partitioning.model.occasion import as_iso, as_time
+from partitioning.model.incident import Incident, WatchedRuns, cause
+from partitioning.model.journal import as_iso, as_time
 from partitioning.texts import visible
 
 _COLUMNS = ("incident", "severity", "since", "until", "cause", "failures", "last batch", "owner")

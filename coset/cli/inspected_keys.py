@@ -1,4 +1,4 @@
-"""Inspected keys: how the key that inspection found is declared, also behind the ids of a schema registry."""
+"""Inspected keys: what the key of a topic is, as inspection found it, and how it is declared."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, assert_never
 
 import pyarrow as pa
 
-from coset.batches.key_search import HowSure, KeySearch, Placing
+from coset.batches.key_search import HowSure, KeySearch, Placing, Tried
 from coset.sources.framed_sample import Ask, FramedSample, framed_sample, object_of, plain_keys
 from coset.sources.kafka.properties import PROPERTIES, properties
+from coset.sources.kafka.registry import Registry
 from coset.sources.landed_topic import SeenTopic, json_columns
 from partitioning.model.key_schemas import Framing, KeySchema
-from partitioning.model.placement import KeyFormat
+from partitioning.model.placement import JAVA, KeyFormat
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Format
-from partitioning.sections import many
+from partitioning.sections import cut, many, percent
 
+_PRODUCERS = "docs/guide/producers.md"
 # The types of columns that producers write in one way in JSON.
 _ALIKE = {"BIGINT", "VARCHAR", "BOOLEAN"}
 _READ_AS = {pa.string(): KeyFormat.STRING, pa.int64(): KeyFormat.LONG, pa.int32(): KeyFormat.INT}
@@ -112,7 +115,6 @@ def _registry(topic: str) -> Ask | None:
     """What asks the registry that the properties name; None if they name none."""
     if "url" not in properties().registry:
         return None
-    from coset.sources.kafka.registry import Registry  # noqa: PLC0415  few topics have one
 
     return Registry(topic, "key").of_ids
 
@@ -142,3 +144,105 @@ def notes_of(key: InspectedKey, found: KeySearch, topic: str) -> Iterator[str]:
         )
     elif len(key.sample.ids) > 1:
         yield "If the newest id is not the last in key_schemas=, write it last"
+
+
+def key_value(found: KeySearch, key: InspectedKey) -> dict[str, object]:
+    """What is told of the key, for programs."""
+    best, other = found.best, found.next_best
+    assert best
+    return {
+        "told": found.told,
+        "columns": key.columns,
+        "key_format": key.key_format,
+        "ids": key.sample and key.sample.ids,
+        "hash": best.placing.hash,
+        "keys": best.keys,
+        "explained": best.explained,
+        "records_without": best.without,
+        "next_best": other and {"placing": str(other.placing), "explained": other.explained, "keys": other.keys},
+        "alike": [str(each) for each in found.alike],
+    }
+
+
+def key_text(found: KeySearch) -> Iterator[str]:
+    """What the keys tell, how surely, and where to look for what they do not."""
+    best, told = found.best, found.told
+    assert best
+    column = ", ".join(best.placing.columns)
+    near = found.next_best
+    following = f"; the next best, {near.placing}, explains {_share(near)}" if near else ""
+    match told:
+        case HowSure.SURELY:
+            yield (
+                f"Key: {best.placing}. All {many(best.keys, 'key')} seen lie where it puts them, of "
+                f"{many(best.partitions, 'partition')}{following}"
+            )
+        case HowSure.PERHAPS:
+            yield (
+                f"Key: perhaps {best.placing}. All {many(best.keys, 'key')} seen lie where it puts them, and so few "
+                "may lie so by chance: look again when more have landed, or see who writes the topic and what "
+                f"{_PRODUCERS} says of that client"
+            )
+        case HowSure.ONE_PARTITION:
+            yield (
+                "Key: not known. All records lie in one partition, where any key and hash put them: name the column "
+                f"that records are joined or counted by. {column} stands for it here; before the topic grows, see "
+                f"what {_PRODUCERS} says of its client"
+            )
+        case HowSure.MOSTLY:
+            others = found.others or "how the others lie is not known: see who else writes the topic"
+            yield (
+                f"Key: {best.placing} for {_share(best)} of {many(best.keys, 'key')} seen, and not for all; {others}. "
+                "Each batch moves its records"
+            )
+        case HowSure.TOGETHER:
+            yield (
+                f"Key: perhaps {column}, by a hash that is not known. Each of its {many(best.keys, 'value')} lies in "
+                f"one partition only{following}. See how the producer serialises keys, and which client it is "
+                f"({_PRODUCERS}); until then the number of tasks has to divide that of partitions"
+            )
+        case HowSure.BY_TURNS:
+            yield (
+                f"Key: not known. No hash of a column puts records where they lie{following}; "
+                f"{many(found.spread[1], 'value')} of {found.spread[0]} lie in several partitions. Its producer takes "
+                "partitions in turn or at random, as kafka-go without a Balancer, or goes by a key that is no column: "
+                f"see its settings ({_PRODUCERS}), and land the key. {column} stands for it here: name the column that "
+                "records are joined or counted by. Each batch moves its records"
+            )
+        case HowSure.NOTHING:
+            yield (
+                f"Key: not known. No hash of a column puts records where they lie{following}, and no value occurs "
+                f"often enough to tell more: see who writes the topic ({_PRODUCERS}). {column} stands for it here: "
+                "name the column that records are joined or counted by. Each batch moves its records"
+            )
+        case _:
+            assert_never(told)
+
+
+def key_notes(found: KeySearch) -> Iterator[str]:
+    """What is to be known beside."""
+    best = found.best
+    assert best
+    if best.placing.as_text:
+        column = best.placing.columns[0]
+        yield (
+            f"{column} is a number, and its producer hashes it as text. The declaration takes records as they lie; so "
+            f'that tasks may be of any number, land it as text, or declare key=("{column}",) and a function of your '
+            'own, hash="package.module:function", which is given its values as a JSON array'
+        )
+    counts = best.placing.column_type in {"BIGINT", "INTEGER"} and best.placing.hash == JAVA
+    if counts and found.told is HowSure.SURELY:
+        column = best.placing.columns[0]
+        yield f"If {column} counts the records, they lie by turns: see who writes the topic"
+    if found.alike:
+        alike = cut([str(each) for each in found.alike])
+        yield f"All keys seen lie by {alike} too: {_PRODUCERS} says where they differ"
+    if best.without:
+        yield (
+            f"Of {many(best.without, 'record')} seen the key is null or empty: they get a task of their own, and "
+            'null_keys="drop" leaves them out'
+        )
+
+
+def _share(tried: Tried) -> str:
+    return percent(Fraction(tried.explained, tried.keys)) if tried.keys else "nothing"

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import keyword
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from fractions import Fraction
-from typing import Any, assert_never
 
 import pyarrow.compute as pc
 from msgspec import UNSET
 
 from coset.batches.key_search import HowSure, KeySearch, Tried, search, search_of_objects
-from coset.cli.inspected_keys import InspectedKey, key_of, notes_of
+from coset.cli.inspected_keys import InspectedKey, key_notes, key_of, key_text, key_value, notes_of
 from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
 from coset.sources.composite_keys import without_made
 from coset.sources.discovery import discover
 from coset.sources.landed_topic import PARTITION, SeenTopic, look
-from partitioning.authoring.declared import stream_of
+from partitioning.authoring.declared import Options, declaration, stream_of
 from partitioning.commands import Repeat, Then
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Gap, gaps
-from partitioning.model.key_schemas import Framing
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
-from partitioning.model.sources import FOLDER, IcebergSource, KafkaSource, source_findings, source_of
+from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat
+from partitioning.model.sources import IcebergSource, KafkaSource, source_findings, source_of
 from partitioning.model.streams import (
     DELETED,
     OFFSET,
-    ChangeForm,
     Column,
     Discovered,
     DiscoveredPartition,
@@ -42,22 +35,16 @@ from partitioning.model.streams import (
     Sparse,
     Stream,
 )
-from partitioning.sections import cut, many, percent
+from partitioning.sections import cut, many
 from partitioning.values import replace
 
-_PRODUCERS = "docs/guide/producers.md"
 _ISO = r"^[12][0-9]{3}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]"
 # From 2001 to 2096.
 _MILLISECONDS = (10**12, 4 * 10**12)
 # As no sink leaves any, to see how many offsets are missing.
 _ANY_GAP = Sparse(2**62)
-# Terminals would break a longer one anywhere.
-_LONGEST_LINE = 80
 _MOST_SHOWN = 32
 _MOVED = {HowSure.MOSTLY, HowSure.BY_TURNS, HowSure.NOTHING}
-
-# The options of a declaration that are not as they are by default, with their values.
-Options = Mapping[str, Any]
 
 
 def inspect(address: str) -> Answer:
@@ -85,7 +72,7 @@ def inspect(address: str) -> Answer:
     options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic, found, key))
     wrong = _with_unread(wrong, topic)
     times, code = list(_times(topic)), declaration(stream, options, ".repartition()" if found.told in _MOVED else "")
-    says = [*_key_text(found), *_key_notes(found), *notes_of(key, found, stream.name), *_of_key_files(topic, stream)]
+    says = [*key_text(found), *key_notes(found), *notes_of(key, found, stream.name), *_of_key_files(topic, stream)]
     value = {
         "address": address,
         "stream": stream.name,
@@ -98,7 +85,7 @@ def inspect(address: str) -> Answer:
         "columns": _columns(topic, stream, discovered),
         "left_out": topic.left_out,
         "times": times,
-        "key": {**_key_value(found, key), "says": says},
+        "key": {**key_value(found, key), "says": says},
         "declaration": "\n".join(code),
     }
     return Answer(value, _text(topic, stream, discovered, says, times, code), wrong)
@@ -201,62 +188,6 @@ def _with_unread(wrong: CosetError | None, topic: SeenTopic) -> CosetError | Non
     said = wrong.findings if wrong else ()
     more = [each for each in topic.unread if each.where not in {finding.where for finding in said}]
     return Refused(*said, *more) if more else wrong
-
-
-def variable_of(name: str) -> str:
-    """What Python calls a stream of this name."""
-    variable = re.sub(r"\W", "_", name, flags=re.ASCII)
-    taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
-    return f"_{variable}" if variable[0].isdigit() or taken else variable
-
-
-def declaration(stream: Stream, options: Options, moved: str = "") -> list[str]:
-    """The lines of Python that declare a stream, without what is so by default."""
-    variable = variable_of(stream.name)
-    given: Options = {"key": options["key"], "partitions": stream.partitions, **options}
-    if stream.changes:
-        given = _of_changes(given, stream.changes)
-    words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
-    call = f"{variable} = pipeline.{'cdc' if stream.changes else 'table' if stream.table else 'stream'}("
-    lines = [f"{call}{', '.join(words)}){moved}"]
-    if len(lines[0]) > _LONGEST_LINE:
-        words = [words[0], *(f"{name}={_python(value, by_line=True)}" for name, value in given.items())]
-        lines = [call, *(f"    {line}" for word in words for line in f"{word},".split("\n")), f"){moved}"]
-    source = stream.source.removeprefix(FOLDER)
-    return [
-        "from coset import Pipeline",
-        "",
-        f"pipeline = Pipeline({_python(stream.name)}, source={_python(source)})",
-        *lines,
-    ]
-
-
-def _of_changes(given: Options, form: ChangeForm) -> Options:
-    """What `cdc` is given of what a stream would be."""
-    usual = {"key_format": "json", "format": "json", "offsets": "sparse"}
-    given = {**given, "format": given.get("format", "parquet")}
-    if given.get("key_format") not in tuple(Framing):
-        # A key of one column that stands for what nothing tells is an object too.
-        given["key_format"] = "json"
-    left = {name: value for name, value in given.items() if usual.get(name) != value}
-    if isinstance(left["key"], tuple) and len(left["key"]) == 1:
-        left["key"] = left["key"][0]
-    columns = {name: kind for name, kind in left["columns"].items() if name != DELETED}
-    return {**left, **({"unwrapped": True} if form is ChangeForm.UNWRAPPED else {}), "columns": columns}
-
-
-def _python(value: object, *, by_line: bool = False) -> str:
-    """A value as Python writes it, with the quotes of our own pages; what has names has each on a line, if asked."""
-    match value:
-        case str():
-            return json.dumps(value, ensure_ascii=False)
-        case dict():
-            pairs = [f"{_python(name)}: {_python(each)}" for name, each in value.items()]
-            return "{\n" + "".join(f"    {pair},\n" for pair in pairs) + "}" if by_line else f"{{{', '.join(pairs)}}}"
-        case tuple():
-            return f"({', '.join(map(_python, value))}{',' if len(value) == 1 else ''})"
-        case _:
-            return repr(value)
 
 
 def _options(topic: SeenTopic, found: KeySearch, key: InspectedKey) -> Options:
@@ -380,24 +311,6 @@ def _times(topic: SeenTopic) -> Iterator[dict[str, str]]:
             yield {"column": column.name, "first": first, "last": last, "as": "milliseconds"}
 
 
-def _key_value(found: KeySearch, key: InspectedKey) -> dict[str, object]:
-    """What is told of the key, for programs."""
-    best, other = found.best, found.next_best
-    assert best
-    return {
-        "told": found.told,
-        "columns": key.columns,
-        "key_format": key.key_format,
-        "ids": key.sample and key.sample.ids,
-        "hash": best.placing.hash,
-        "keys": best.keys,
-        "explained": best.explained,
-        "records_without": best.without,
-        "next_best": other and {"placing": str(other.placing), "explained": other.explained, "keys": other.keys},
-        "alike": [str(each) for each in found.alike],
-    }
-
-
 def _text(
     topic: SeenTopic,
     stream: Stream,
@@ -452,87 +365,3 @@ def _as(time: Mapping[str, str]) -> str:
             return f", milliseconds: make_timestamp({time['column']} * 1000) in SQL"
         case _:
             return ""
-
-
-def _key_text(found: KeySearch) -> Iterator[str]:
-    """What the keys tell, how surely, and where to look for what they do not."""
-    best, told = found.best, found.told
-    assert best
-    column = ", ".join(best.placing.columns)
-    near = found.next_best
-    following = f"; the next best, {near.placing}, explains {_share(near)}" if near else ""
-    match told:
-        case HowSure.SURELY:
-            yield (
-                f"Key: {best.placing}. All {many(best.keys, 'key')} seen lie where it puts them, of "
-                f"{many(best.partitions, 'partition')}{following}"
-            )
-        case HowSure.PERHAPS:
-            yield (
-                f"Key: perhaps {best.placing}. All {many(best.keys, 'key')} seen lie where it puts them, and so few "
-                "may lie so by chance: look again when more have landed, or see who writes the topic and what "
-                f"{_PRODUCERS} says of that client"
-            )
-        case HowSure.ONE_PARTITION:
-            yield (
-                "Key: not known. All records lie in one partition, where any key and hash put them: name the column "
-                f"that records are joined or counted by. {column} stands for it here; before the topic grows, see "
-                f"what {_PRODUCERS} says of its client"
-            )
-        case HowSure.MOSTLY:
-            others = found.others or "how the others lie is not known: see who else writes the topic"
-            yield (
-                f"Key: {best.placing} for {_share(best)} of {many(best.keys, 'key')} seen, and not for all; {others}. "
-                "Each batch moves its records"
-            )
-        case HowSure.TOGETHER:
-            yield (
-                f"Key: perhaps {column}, by a hash that is not known. Each of its {many(best.keys, 'value')} lies in "
-                f"one partition only{following}. See how the producer serialises keys, and which client it is "
-                f"({_PRODUCERS}); until then the number of tasks has to divide that of partitions"
-            )
-        case HowSure.BY_TURNS:
-            yield (
-                f"Key: not known. No hash of a column puts records where they lie{following}; "
-                f"{many(found.spread[1], 'value')} of {found.spread[0]} lie in several partitions. Its producer takes "
-                "partitions in turn or at random, as kafka-go without a Balancer, or goes by a key that is no column: "
-                f"see its settings ({_PRODUCERS}), and land the key. {column} stands for it here: name the column that "
-                "records are joined or counted by. Each batch moves its records"
-            )
-        case HowSure.NOTHING:
-            yield (
-                f"Key: not known. No hash of a column puts records where they lie{following}, and no value occurs "
-                f"often enough to tell more: see who writes the topic ({_PRODUCERS}). {column} stands for it here: "
-                "name the column that records are joined or counted by. Each batch moves its records"
-            )
-        case _:
-            assert_never(told)
-
-
-def _key_notes(found: KeySearch) -> Iterator[str]:
-    """What is to be known beside."""
-    best = found.best
-    assert best
-    if best.placing.as_text:
-        column = best.placing.columns[0]
-        yield (
-            f"{column} is a number, and its producer hashes it as text. The declaration takes records as they lie; so "
-            f'that tasks may be of any number, land it as text, or declare key=("{column}",) and a function of your '
-            'own, hash="package.module:function", which is given its values as a JSON array'
-        )
-    counts = best.placing.column_type in {"BIGINT", "INTEGER"} and best.placing.hash == JAVA
-    if counts and found.told is HowSure.SURELY:
-        column = best.placing.columns[0]
-        yield f"If {column} counts the records, they lie by turns: see who writes the topic"
-    if found.alike:
-        alike = cut([str(each) for each in found.alike])
-        yield f"All keys seen lie by {alike} too: {_PRODUCERS} says where they differ"
-    if best.without:
-        yield (
-            f"Of {many(best.without, 'record')} seen the key is null or empty: they get a task of their own, and "
-            'null_keys="drop" leaves them out'
-        )
-
-
-def _share(tried: Tried) -> str:
-    return percent(Fraction(tried.explained, tried.keys)) if tried.keys else "nothing"

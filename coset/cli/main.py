@@ -9,9 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from coset.cli import interrupts
+from coset.cli import machine
 
-with interrupts.put_off():
+with machine.put_off():
     from coset.cli import machine
     from coset.cli.app import app
 
@@ -33,11 +33,11 @@ def main() -> None:
     machine.take_over()
     # A crash in C code says in which line of Python it was.
     faulthandler.enable(2)
-    interrupts.hold_while_importing()
+    machine.hold_while_importing()
     machine.raise_open_files()
     # So that a terminated command, too, ends what it started.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    with interrupts.told_by_the_exit_code():
+    with machine.told_by_the_exit_code():
         app()
 
 

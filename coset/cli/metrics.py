@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.pacing.control import Unfinished, unfinished
+from coset.batches.backfills.limits import Unfinished, unfinished
+from coset.batches.continuity import reached
 from coset.batches.ends import known_after
 from coset.batches.history import set_apart
-from coset.batches.incident_log import IncidentLog
+from coset.batches.pace import OpenBecause, open_because
 from coset.batches.progress import PipelineProgress, progress
 from coset.batches.steps import outcome
 from coset.batches.tables.table_rows import parts_held
 from coset.batches.verified import verified_samples
-from coset.batches.waiting import OpenBecause, open_because
-from coset.batches.watermarks import reached
+from coset.batches.watch import IncidentLog
 from coset.cli import pipelines
 from coset.cli.output import Answer
 from coset.cli.status import not_read
@@ -27,7 +27,6 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.environment_name import environment
 from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained
@@ -39,7 +38,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.read_ends import End
 from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Judged
-from partitioning.texts import visible
+from partitioning.texts import environment, visible
 
 _MOVED = (Role.EXCHANGE, Role.RESULT)
 _OF_PAGES = (

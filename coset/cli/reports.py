@@ -19,7 +19,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import as_time
 from partitioning.model.plan import Plan
 
 _UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}

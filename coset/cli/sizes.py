@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from coset.batches.ends import known_after
 from coset.batches.history import history
 from coset.cli import pipelines
@@ -23,18 +25,15 @@ from partitioning.authoring.toml_writer import to_toml
 from partitioning.commands import Option, Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
-from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import HotKeys, Scheme
 from partitioning.model.statistics import Statistics
 from partitioning.sections import many, percent, size
-from partitioning.sizing.footprint import Footprint
-from partitioning.sizing.hotkeys import HotKey, hot_keys
-from partitioning.sizing.hotown import HotOwn
-from partitioning.sizing.hotpartitions import HotPartition
-from partitioning.sizing.hotsplits import HotSplit
+from partitioning.sizing.hotkeys import HotKey, HotPartition, hot_keys
+from partitioning.sizing.hotsplits import HotOwn, HotSplit
 from partitioning.sizing.proposal import Proposal, Targets
-from partitioning.sizing.workload import LEFT
+from partitioning.sizing.workload import LEFT, Footprint
+from partitioning.values import Value
 
 # How many batches back the proposal looks, if no longer cool-down is asked for.
 _BATCHES = 10
@@ -54,14 +53,8 @@ def schemes(
     compared_on = basis(pipeline, standing, known_after(ledger, standing.published).ends, past, settings)
     if isinstance(compared_on, str):
         sentence = f"Nothing to compare: {compared_on}"
-        nothing: dict[str, Any] = {
-            "stages": [],
-            "hot_partitions": [],
-            "hot_keys": None,
-            "hot_splits": [],
-            "hot_joins": [],
-            "hot_own": [],
-        }
+        lists = ("stages", "hot_partitions", "hot_keys", "hot_splits", "hot_joins", "hot_own")
+        nothing: dict[str, Any] = {name: [] for name in lists} | {"hot_keys": None}
         return Answer({"sentence": sentence, **nothing}, [sentence])
     compared = compare(compared_on, settings, asked, targets)
     hot = _hot(standing.published, past, targets)
@@ -277,11 +270,16 @@ def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | 
             for sized in proposal.stages
         ],
         "groups": {"proposed": proposal.groups, "why": proposal.why},
-        "hot_partitions": [_hot_partition_plain(partition, row) for partition, row in compared.hot],
-        "hot_keys": None if hot is None else [_hot_plain(key) for key in hot],
-        "hot_splits": [_split_plain(split) for split in compared.splits],
-        "hot_joins": [_own_plain(own) | {"tasks": own.tasks} for own in compared.joins],
-        "hot_own": [_own_plain(own) for own in compared.own],
+        "hot_partitions": [
+            _fields(hot) | {"scheme": _text(hot.scheme), "refused": pipelines.told(row.findings)}
+            for hot, row in compared.hot
+        ],
+        "hot_keys": None
+        if hot is None
+        else [{"key": key.key} | _fields(key) | {"scheme": _text(key.scheme)} for key in hot],
+        "hot_splits": list(map(_fields, compared.splits)),
+        "hot_joins": list(map(_fields, compared.joins)),
+        "hot_own": [{name: value for name, value in _fields(own).items() if name != "tasks"} for own in compared.own],
     }
 
 
@@ -305,57 +303,9 @@ def _plain(row: Row) -> dict[str, Any]:
     }
 
 
-def _hot_partition_plain(hot: HotPartition, row: Row) -> dict[str, Any]:
-    return {
-        "stage": hot.stage,
-        "stream": hot.stream,
-        "partition": hot.partition,
-        "records": hot.records,
-        "of_mean": float(hot.of_mean),
-        "scheme": _text(hot.scheme),
-        "refused": pipelines.told(row.findings),
-    }
-
-
-def _hot_plain(key: HotKey) -> dict[str, Any]:
-    return {
-        "key": key.key,
-        "stage": key.stage,
-        "task": key.task,
-        "records": key.records,
-        "of_task": float(key.of_task),
-        "of_mean": float(key.of_mean),
-        "remedy": key.remedy,
-        "scheme": _text(key.scheme),
-        "why": key.why,
-    }
-
-
-def _split_plain(split: HotSplit) -> dict[str, Any]:
-    return {
-        "stage": split.stage,
-        "stream": split.stream,
-        "partition": split.partition,
-        "task": split.task,
-        "of_stage": float(split.of_stage),
-        "key": split.key,
-        "key_of_stage": float(split.of_key),
-        "tasks": split.tasks,
-        "longest_beside_now": float(split.longest),
-        "moves_at_most": split.moves,
-    }
-
-
-def _own_plain(own: HotOwn) -> dict[str, Any]:
-    return {
-        "stage": own.stage,
-        "key": own.key,
-        "key_of_stage": float(own.of_stage),
-        "is_in_task": own.beside,
-        "task": own.task,
-        "longest_beside_now": float(own.longest),
-        "reads_again_at_most": own.reads_again,
-    }
+def _fields(hot: Value) -> dict[str, Any]:
+    fields: dict[str, Any] = to_builtins(hot, enc_hook=float)
+    return fields
 
 
 def _text(scheme: Scheme | None) -> str | None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from coset.cli.inspection import inspect, variable_of
+from coset.cli.inspection import inspect
 from coset.cli.output import Answer
+from partitioning.authoring.declared import variable_of
 from partitioning.commands import Inspect
 from partitioning.errors import Refused
 from partitioning.kinds import Kind

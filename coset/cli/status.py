@@ -10,15 +10,15 @@ from itertools import chain
 from msgspec import to_builtins
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.swap.swaps import Half, finish, half, in_force, newest_shown
+from coset.batches.backfills.swaps import Half, finish, half, in_force, newest_shown
+from coset.batches.continuity import reached
 from coset.batches.ends import Known, known_after
 from coset.batches.history import expired
-from coset.batches.kept_aside import count_aside
+from coset.batches.pace import waits_for, warned
 from coset.batches.progress import progress
+from coset.batches.result_rows import count_aside
 from coset.batches.tables.table_rows import parts_held
 from coset.batches.verified import verified_samples
-from coset.batches.waiting import waits_for, warned
-from coset.batches.watermarks import reached
 from coset.cli import pipelines
 from coset.cli.other_stores import to_begin
 from coset.cli.output import Answer, Block, Table

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partitioning.documents.ledger import Ledger
-from partitioning.environment_name import environment
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
-from partitioning.model.tables_at import TABLES
+from partitioning.model.root_names import TABLES
 from partitioning.model.verdict import Verdict
+from partitioning.texts import environment
 
 if TYPE_CHECKING:
     from coset.lineage.events import AttemptRun

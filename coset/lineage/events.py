@@ -23,7 +23,7 @@ from openlineage.client.generated.tags_run import TagsRunFacet, TagsRunFacetFiel
 from coset.lineage import facets
 from coset.lineage.facets import PRODUCER, of_stream, of_table
 from partitioning.documents.document import digest
-from partitioning.model.occasion import as_iso
+from partitioning.model.journal import as_iso
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.verdict import Commit, Verdict

@@ -12,7 +12,7 @@ from pathlib import Path
 from coset.project.coset_toml import project_of
 from coset.project.project import FILE, Environment, Project
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.environment_name import ENVIRONMENT, environment
+from partitioning.texts import ENVIRONMENT, environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ from partitioning.documents.document import canonical
 from partitioning.documents.store import Store
 from partitioning.explain.watermarks import event_time
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.occasion import as_time
+from partitioning.model.figures import BEFORE
+from partitioning.model.journal import as_time
 from partitioning.model.outcome import WARNED, Outcome
 from partitioning.model.table_parts import Upkeep
-from partitioning.model.usual import BEFORE
 from partitioning.model.verdict import Commit
 
 # A list has the batches of a hundred. The index has as many of the newest as are drawn, and what comes before them of

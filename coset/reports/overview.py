@@ -14,10 +14,10 @@ from coset.reports.templates import template
 from coset.reports.timeliness import ScheduledRun, after_run, timeliness
 from partitioning.documents.document import canonical
 from partitioning.documents.store import Store, at_once
-from partitioning.model.occasion import as_time
+from partitioning.model.figures import usual_from
+from partitioning.model.journal import as_time
 from partitioning.model.outcome import Outcome
 from partitioning.model.root_names import DOCS, INDEX
-from partitioning.model.usual import usual_from
 from partitioning.sections import duration
 
 _PREFIX = f"{DOCS}pipelines/"

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from coset.reports.figure_list import OTHER, Figure, FigureTopic, figures_of
 from coset.reports.site import Row
-from partitioning.model.usual import usual_from
+from partitioning.model.figures import usual_from
 from partitioning.texts import visible
 
 WIDTH, HEIGHT = 480, 100

@@ -11,9 +11,8 @@ import jinja2
 from jinja2.nodes import EvalContext
 from markupsafe import Markup, escape
 
-from partitioning.environment_name import environment
 from partitioning.model.outcome import Outcome
-from partitioning.texts import MOST_IN_A_SENTENCE, visible
+from partitioning.texts import MOST_IN_A_SENTENCE, environment, visible
 
 PAGES = Path(__file__).with_name("pages")
 # What all templates know.

@@ -14,9 +14,9 @@ from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.failure import together
 from partitioning.model.offsets import OffsetRange
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Discovered, Stream
 
 

@@ -31,7 +31,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.order import OrderedStream
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import Column, InputFile
 from partitioning.model.task_memory import USUAL, TaskMemory
 

@@ -9,7 +9,7 @@ from coset.sources.listing import digits_of, folder, key_before, listed_between
 from partitioning.documents.store import Found
 from partitioning.documents.stores import store_at
 from partitioning.model.offsets import Span
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import Layout, Stream
 
 

@@ -36,10 +36,9 @@ from partitioning.commands import Inspect, Then
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.file_names import named
 from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
-from partitioning.model.sources import why_no_root
+from partitioning.model.sources import named_file, why_no_root
 from partitioning.model.streams import DELETED, OFFSET, ChangeForm, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
@@ -194,7 +193,9 @@ def _topics_in(root: str) -> Iterator[str]:
     for _ in range(_AT_MOST):
         page = store.page("", after, _NEAR)
         keys = [found.entry.key for found in page.objects if sink_of(found.entry.key) in (None, AIVEN)]
-        seen = ((f"{root}/{key}", said) for key in keys if (said := named(f"/{key}")) and said["stream"][0] not in "_.")
+        seen = (
+            (f"{root}/{key}", said) for key in keys if (said := named_file(f"/{key}")) and said["stream"][0] not in "_."
+        )
         uri, said = next(seen, ("", None))
         if said is None:
             if not page.more:

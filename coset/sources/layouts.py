@@ -12,8 +12,8 @@ from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.opening import endings
 from coset.sources.listing import folder, folders, listed, listed_between, objects_in
 from partitioning.documents.store import Found, Store
-from partitioning.model.file_names import DASHED, NAME, named
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.sources import DASHED_NAME, FILE_NAME, named_file
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import Format, Layout, Stream
 from partitioning.values import replace
 
@@ -34,8 +34,8 @@ LAND_OTHERWISE = (
     "read the topic from its broker, source='kafka://…', or land it as docs/internals/landed-files.md#other-tools says"
 )
 # What Confluent's sink lands of keys and headers, in files beside those of values.
-_BESIDE_VALUES = re.compile(rf"{NAME}\.(keys|headers)\.[^/]*")
-_BEGINNING = re.compile(rf"(.*/)?{NAME}")
+_BESIDE_VALUES = re.compile(rf"{FILE_NAME}\.(keys|headers)\.[^/]*")
+_BEGINNING = re.compile(rf"(.*/)?{FILE_NAME}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class PartitionFolders:
         self._stream = stream
         self.prefix = folders(stream.name)
         self.wanted = f"partition=<n>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.written_as)}"
-        pattern = rf"partition=(?P<folder>0|[1-9][0-9]*)/{NAME}{endings(stream.written_as)}"
+        pattern = rf"partition=(?P<folder>0|[1-9][0-9]*)/{FILE_NAME}{endings(stream.written_as)}"
         self._name = re.compile(re.escape(f"{stream.name}/") + pattern)
 
     def parse(self, key: str) -> FileName | None:
@@ -164,7 +164,7 @@ class TimeFolders:
         self._stream = stream
         self.prefix = f"{stream.name}/"
         self.wanted = f"<time>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.written_as)}"
-        self._name = re.compile(rf"{re.escape(self.prefix)}([^/]+/)*{NAME}{endings(stream.written_as)}")
+        self._name = re.compile(rf"{re.escape(self.prefix)}([^/]+/)*{FILE_NAME}{endings(stream.written_as)}")
 
     def parse(self, key: str) -> FileName | None:
         match = self._name.fullmatch(key)
@@ -196,7 +196,7 @@ class AivenNames:
         self.prefix = f"{stream.name}-"
         self.wanted = f"{stream.name}-<n>-<first offset>, as {{{{topic}}}}-{{{{partition}}}}-{{{{start_offset}}}} says"
         begins = rf"({re.escape(stream.name)}/([^/]+/)*)?(?={re.escape(stream.name)}-[0-9]+-[0-9])"
-        self._name = re.compile(rf"{begins}{DASHED}({endings(stream.written_as)}|{ENDINGS})")
+        self._name = re.compile(rf"{begins}{DASHED_NAME}({endings(stream.written_as)}|{ENDINGS})")
 
     def parse(self, key: str) -> FileName | None:
         match = self._name.fullmatch(key)
@@ -204,7 +204,7 @@ class AivenNames:
 
     def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
         beside = listed_between(store, self.prefix)
-        yield from (found for found in beside if (match := named(f"/{found.entry.key}")) and self._is_mine(match))
+        yield from (found for found in beside if (match := named_file(f"/{found.entry.key}")) and self._is_mine(match))
         yield from listed_between(store, f"{self._stream.name}/")
 
     def objects_in(self, store: Store, partition: int) -> Iterator[Found]:

@@ -16,8 +16,8 @@ from partitioning.documents.store import Entry, at_once
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import InputFile
 
 

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from coset.batches.auditing.audit_tables import load_some
-from coset.batches.balances import balance
+from coset.batches.ends import balance
 from coset.batches.tables import first_rows
 from coset.batches.verifying import by_arrival, verify
 from coset.testing.likeness import MOST_ROWS, Rows, plain_rows, without

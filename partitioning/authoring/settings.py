@@ -15,11 +15,10 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.measures import as_text
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import OFFENDERS_TOLD
-from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import HotKeys, Scheme
 from partitioning.numbers import FAN_IN, GROUPS, OFFENDERS, OFFSET, PERCENT, RECORDS, ROWS, Bound
 from partitioning.values import Value, replace
 

@@ -2,18 +2,206 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 
-from partitioning.diff.declarations import DeclarationChange, changes
-from partitioning.diff.kept_states import StateChange, state_changes
+import msgspec
+
 from partitioning.diff.moved_keys import Handover, Portion, handovers, moved
-from partitioning.diff.table_changes import Results, results
+from partitioning.diff.table_changes import Results, StateChange, results, state_changes
 from partitioning.explain.reason_texts import move_reason
-from partitioning.model.plan import Plan, TaskMove
+from partitioning.model.graph import StateSpec, Step
+from partitioning.model.plan import Exchange, Plan, Stage, TaskMove
+from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedStream, ResultInput, StateInput, StreamInput
+from partitioning.model.streams import Column
 from partitioning.planning.added_tables import added_tables
 from partitioning.planning.origins import graph_of
-from partitioning.sections import Section, many, percent, section, size
+from partitioning.sections import Section, many, percent, runs, section, size
 from partitioning.values import Value, replace
+
+_ABSENT = ""
+
+
+class DeclarationChange(Value, frozen=True):
+    """One difference, in words. `before` is empty for what is new, `now` for what is gone."""
+
+    what: str
+    before: str
+    now: str
+
+
+def changes(before: Plan, now: Plan) -> tuple[DeclarationChange, ...]:
+    """All differences between two plans, except offsets, sizes, files and tasks."""
+    return (
+        *_of_named("stream", _streams(before), _streams(now)),
+        *_of_named("exchange", _exchanges(before), _exchanges(now)),
+        *_of_named("stage", _stages(before), _stages(now)),
+        *_of_named("step", _steps(before), _steps(now)),
+        *_of_named("table", _tables(before), _tables(now)),
+        *_between("", _whole(before), _whole(now)),
+        *_code(before, now),
+        *_answers(before, now),
+    )
+
+
+def _of_named(
+    noun: str, before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
+) -> Iterator[DeclarationChange]:
+    for name in dict.fromkeys([*before, *now]):
+        if name not in now:
+            yield DeclarationChange(f"{noun} {name}", "there", "removed")
+        elif name not in before:
+            yield DeclarationChange(f"{noun} {name}", _ABSENT, "added")
+        else:
+            yield from _between(f"{noun} {name}: ", before[name], now[name])
+
+
+def _between(prefix: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[DeclarationChange]:
+    for field in dict.fromkeys([*before, *now]):
+        if before.get(field) != now.get(field):
+            yield DeclarationChange(prefix + field, before.get(field, _ABSENT), now.get(field, _ABSENT))
+
+
+def _streams(plan: Plan) -> dict[str, dict[str, str]]:
+    return {stream.name: _fields(stream.declared) | _stream_columns(stream) for stream in plan.streams}
+
+
+def _stream_columns(stream: PlannedStream) -> dict[str, str]:
+    columns = _columns(stream.columns)
+    for name in stream.required:
+        columns[f"column {name}"] += ", never null"
+    return columns | {"columns that files lack": ", ".join(stream.lacking)}
+
+
+def _exchanges(plan: Plan) -> dict[str, dict[str, str]]:
+    return {exchange.name: _exchange(exchange) for exchange in plan.exchanges}
+
+
+def _exchange(exchange: Exchange) -> dict[str, str]:
+    return {
+        "moves": exchange.source + _only(exchange.only),
+        "to": str(exchange.placement),
+        "written by": exchange.stage,
+        "wanted by": ", ".join(exchange.wanted_by),
+        "unifiers": ", ".join(map(str, exchange.unifiers)),
+    }
+
+
+def _stages(plan: Plan) -> dict[str, dict[str, str]]:
+    return {stage.name: _stage(stage) for stage in plan.stages}
+
+
+def _stage(stage: Stage) -> dict[str, str]:
+    return {
+        "scheme": str(stage.scheme),
+        "cosets": str(stage.cosets),
+        "tasks": str(len(stage.tasks)),
+        "partitioner": stage.partitioner or _ABSENT,
+        "wave": str(stage.wave),
+    } | {f"reads {source.name}": _input(source) for source in stage.inputs}
+
+
+def _input(read: Input) -> str:
+    match read:
+        case StreamInput():
+            return f"stream{_only(read.only)}"
+        case ExchangeInput():
+            return "exchange"
+        case ResultInput():
+            return f"result {read.placement}"
+        case StateInput():
+            return f"state {read.placement}"
+
+
+def _only(partitions: tuple[int, ...] | None) -> str:
+    return _ABSENT if partitions is None else f", partitions {', '.join(runs(partitions))} only"
+
+
+def _steps(plan: Plan) -> dict[str, dict[str, str]]:
+    # Unifiers, and ranges of hot keys, do what another step does.
+    return {step.name: _step(step) for stage in plan.stages if not stage.repeats for step in stage.steps}
+
+
+def _step(step: Step) -> dict[str, str]:
+    return (
+        {
+            "SQL": step.sql,
+            "key": f"{step.key} ({step.key_format})" if step.key else _ABSENT,
+            "partitions": _text(step.partitions),
+            "hash": step.hash,
+            "fan in": _text(step.fan_in),
+            "function": _text(step.function),
+            "is given": " and ".join(step.inputs) if step.on_dataframes else _ABSENT,
+            "keeps state": "yes" if step.state else _ABSENT,
+        }
+        | (_state(step.state) if step.state else {})
+        | _columns(step.columns)
+    )
+
+
+def _state(keeps: StateSpec) -> dict[str, str]:
+    times = {"keeps each for": keeps.microseconds, "gives it after": keeps.waits, "ends sessions after": keeps.gap}
+    changed = _fields(keeps.changed) if keeps.changed else {}
+    said = {
+        "keeps rows of": keeps.sql,
+        "keeps key and time of": keeps.times,
+        "does not count times of": keeps.apart,
+        "keeps the newest of each key": "yes" if keeps.newest else _ABSENT,
+        "keeps it by": _text(keeps.placement),
+        # Watermarks move with each batch, as offsets do.
+        **{what: str(timedelta(microseconds=time)) for what, time in times.items() if time},
+        **{f"change of what it keeps: {what}": text for what, text in changed.items()},
+    }
+    columns = {f"keeps {name}": kind for name, kind in _columns(keeps.columns).items()}
+    return {what: text for what, text in said.items() if text} | columns
+
+
+def _tables(plan: Plan) -> dict[str, dict[str, str]]:
+    return {write.declared.table: _fields(write.declared) | _columns(write.columns) for write in plan.writes()}
+
+
+def _whole(plan: Plan) -> dict[str, str]:
+    return {
+        "pipeline": plan.pipeline,
+        "task groups": str(len(plan.groups)),
+        "grouper": plan.grouper,
+        "planner": plan.planner,
+        "engine": str(plan.planned_for),
+    }
+
+
+def _code(before: Plan, now: Plan) -> Iterator[DeclarationChange]:
+    """The functions with other code. A commit alone is no change: it changes with every page of a repository."""
+    for path in dict.fromkeys([*before.code_noted, *now.code_noted]):
+        if before.code_noted.get(path) != now.code_noted.get(path):
+            was, is_now = (plan.code_shown(path) or _ABSENT for plan in (before, now))
+            yield DeclarationChange(f"code of {path}", was, is_now)
+
+
+def _answers(before: Plan, now: Plan) -> Iterator[DeclarationChange]:
+    """What the pipeline uses that answers otherwise in another version of DuckDB."""
+    if now.planned_for.was == before.planned_for.version:
+        for each in now.planned_for.answers or ():
+            yield DeclarationChange(f"engine: {each.example or each.name}", each.was, each.now or each.how)
+
+
+def _fields(declared: Value) -> dict[str, str]:
+    values = msgspec.structs.asdict(declared)
+    return {name.replace("_", " "): _text(value) for name, value in values.items()}
+
+
+def _columns(columns: tuple[Column, ...]) -> dict[str, str]:
+    return {f"column {column.name}": column.type for column in columns}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or value is msgspec.UNSET:
+        return _ABSENT
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {kind}" for name, kind in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 class Diff(Value, frozen=True):

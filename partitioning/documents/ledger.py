@@ -14,8 +14,7 @@ from typing import TypeVar
 from partitioning.commands import Status
 from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.documents.numbered import NumberedLog, last_from, numbered
-from partitioning.documents.remembering_store import RememberingStore
-from partitioning.documents.store import Store, at_once
+from partitioning.documents.store import RememberingStore, Store, at_once
 from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Refused
 from partitioning.kinds import Kind

@@ -1,27 +1,38 @@
 """The stored form of a plan: what is long and follows from a rule is stored as the rule.
 
-The partitions of a stream are stored by columns. Of a stage's tasks, only those are stored that differ from the coset
-rule, or from the ranges that a scheme or a hot key assigns.
+The partitions of a stream are stored by columns: field by field, numbers in a row as a rule. Of a stage's tasks, only
+those are stored that differ from the coset rule, or from the ranges that a scheme or a hot key assigns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from itertools import count, islice
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import assign_ranges, assign_shares_of_keys
-from partitioning.documents.stored_columns import from_columns, to_columns
+from partitioning.cosets import assign_ranges, assign_shares_of_keys, stage_tasks
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import End, StreamProgress
 from partitioning.model.reasons import AllTogether, Dealt, HotRanges, InRanges, OwnTasks, TaskCountReason
 from partitioning.model.schemes import Scheme
-from partitioning.model.stage_inputs import Input
+from partitioning.model.stage_inputs import Input, PlannedPartition, PlannedStream
 from partitioning.model.takes import Task
+from partitioning.packed_rows import (
+    EqualSteps,
+    FieldKind,
+    PackedColumn,
+    PackedRows,
+    Runs,
+    Texts,
+    column,
+    numbers,
+    parts,
+    run,
+)
 from partitioning.values import Value, replace
 
 _Partitions = Mapping[str, Sequence[PlannedPartition]]
@@ -77,13 +88,8 @@ def _fields(value: Value) -> dict[str, Any]:
     fields = msgspec.structs.asdict(value)
     if value.__struct_config__.omit_defaults:
         kept = _defaults(type(value))
-        return {name: held for name, held in fields.items() if held is not kept[name] and held != kept[name]}
+        return {name: held for name, held in fields.items() if name not in kept or held != kept[name]}
     return {name: held for name, held in fields.items() if held is not msgspec.UNSET}
-
-
-@cache
-def _defaults(kind: type[Value]) -> dict[str, Any]:
-    return {field.name: field.default for field in msgspec.structs.fields(kind)}
 
 
 def _by_rule(stage: Stage, read: _Partitions) -> tuple[Task, ...]:
@@ -121,3 +127,92 @@ def _exceptions(ruled: Sequence[Task], tasks: Sequence[Task]) -> dict[str, Any]:
 def _with_exceptions(ruled: Sequence[Task], stored: dict[str, Any]) -> tuple[Task, ...]:
     exceptions = {int(place): msgspec.convert(task, Task) for place, task in stored["exceptions"].items()}
     return tuple(exceptions[place] if place in exceptions else ruled[place] for place in range(stored["count"]))
+
+
+V = TypeVar("V", bound=Value)
+
+
+def to_columns(kind: type[Value], rows: Iterable[Value]) -> dict[str, Any]:
+    """Rows of the class `kind` as plain data. A field is text, a number or a tuple of rows.
+
+    A field that has its default in all rows is left out. Offset ranges as a plan may hold them:
+
+    >>> class Range(Value, frozen=True):
+    ...     partition: int
+    ...     start: int
+    ...     end: int
+    >>> to_columns(Range, [Range(0, 0, 25), Range(1, 0, 3), Range(2, 0, 9)])
+    {'count': 3, 'fields': {'partition': {'first': 0, 'step': 1}, 'start': {'first': 0, 'step': 0}, 'end': [25, 3, 9]}}
+    """
+    held, defaults = PackedRows.of(kind, rows), _defaults(kind)
+    fields = {
+        name: _stored(values)
+        for name, values in held.columns.items()
+        if name not in defaults or any(value != defaults[name] for value in values)
+    }
+    return {"count": len(held), "fields": fields}
+
+
+def from_columns(kind: type[V], stored: Any) -> PackedRows[V]:
+    """The rows that `to_columns` drew together. Raises TypeError, ValueError or KeyError for anything else."""
+    length, fields = stored["count"], stored["fields"]
+    needed, known = set(parts(kind)) - set(_defaults(kind)), set(parts(kind))
+    if set(stored) != {"count", "fields"} or not needed <= set(fields) <= known or type(length) is not int:
+        raise TypeError(f"columns of {kind.__name__} are {sorted(stored)} of {sorted(fields)}")
+    columns = {
+        name: _read_column(part, fields[name], length)
+        if name in fields
+        else column(part, [_defaults(kind)[name]] * length)
+        for name, part in parts(kind).items()
+    }
+    return PackedRows(kind, columns, length)
+
+
+@cache
+def _defaults(kind: type[Value]) -> Mapping[str, Any]:
+    """The fields of a value class that have a default."""
+    fields = msgspec.structs.fields(kind)
+    return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
+
+
+def _stored(values: PackedColumn) -> Any:
+    """A column as plain data; of numbers at equal distances the first and the step, of text the common beginning."""
+    match values:
+        case EqualSteps():
+            return {"first": values.first, "step": values.step}
+        case Texts():
+            return {"prefix": values.prefix, "rest": list(values.rests())} if values.prefix else list(values)
+        case Runs():
+            return {"counts": _stored(numbers(values.lengths())), "rows": to_columns(values.rows.kind, values.rows)}
+        case array() | tuple():
+            return list(values)
+        case _:
+            assert_never(values)
+
+
+def _read_column(part: FieldKind, stored: Any, length: int) -> PackedColumn:
+    """The values of a field as a column of this length."""
+    if not part.is_run:
+        return column(part, _values(stored, length, part.kind))
+    lengths, rows = _values(stored["counts"], length, int), from_columns(part.kind, stored["rows"])
+    if sum(lengths) != len(rows) or min(lengths, default=0) < 0:
+        raise ValueError(f"tuples of {len(rows)} {part.kind.__name__} have {sum(lengths)}")
+    return run(rows, lengths)
+
+
+def _values(stored: Any, length: int, kind: type) -> list[Any]:
+    if isinstance(stored, dict) and kind is str:
+        return [stored["prefix"] + value for value in _values(stored["rest"], length, str)]
+    if isinstance(stored, dict) and kind is int:
+        return list(islice(_progression(stored["first"], stored["step"]), length))
+    if len(stored) != length:
+        raise ValueError(f"a column has {len(stored)} values, not {length}")
+    if not set(map(type, stored)) <= {kind}:
+        raise TypeError(f"a column has other values than {kind.__name__}")
+    return list(stored)
+
+
+def _progression(first: int, step: int) -> Iterator[int]:
+    if type(first) is not int or type(step) is not int:
+        raise TypeError("a progression is of numbers")
+    return count(first, step)

@@ -1,22 +1,107 @@
-"""The receipts of an attempt, each held against the plan before anything is made of it."""
+"""The receipts of an attempt, the state that earlier batches left, each held against the plan, and where groups ran.
+
+Where groups ran is a hint for the next plan. What is not known of a group changes no result.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from partitioning.commands import Replan, Run, Then
-from partitioning.documents.document import digest
+from partitioning.documents.document import decode, digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.state_files import states_left
+from partitioning.documents.store import Store, at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.leaving import Left, LeftPartition, given_to, leavings, left_by, partitions_of, writers_of
-from partitioning.model.plan import Plan, TaskGroup
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.leaving import (
+    Left,
+    LeftPartition,
+    given_to,
+    leavings,
+    left_by,
+    left_in,
+    partitions_of,
+    writers_of,
+)
+from partitioning.model.plan import Plan, TaskGroup, TaskRef
 from partitioning.model.receipt import Receipt, TaskReceipt
-from partitioning.model.stage_inputs import StreamInput
+from partitioning.model.stage_inputs import PlannedPartition, StateInput, StateRun, StreamInput
+from partitioning.model.statistics import Locality
+from partitioning.model.verdict import Verdict
+from partitioning.values import Document, replace
+
+
+def states_left(ledger: Ledger, plan: Plan, stages: Iterable[str] | None = None) -> Left:
+    """The state that these stages, or all, continue from: by the name of the input, oldest runs first.
+
+    Raises Refused, with all findings, if a verdict is not the one that the plan names, or names other files.
+    """
+    wanted = None if stages is None else set(stages)
+    left, findings, kept = dict[str, Mapping[int, LeftPartition]](), list[Finding](), StateFiles(ledger, plan)
+    for stage in (stage for stage in plan.stages if wanted is None or stage.name in wanted):
+        for read in (read for read in stage.inputs if isinstance(read, StateInput)):
+            files = list[tuple[Artefact, ...]]()
+            for run in read.runs:
+                try:
+                    files.append(kept.of(read, run))
+                except Refused as refusal:
+                    findings.extend(refusal.findings)
+            if len(files) == len(read.runs):
+                left |= left_as(read, files)
+    if findings:
+        raise Refused(*findings)
+    return left
+
+
+def left_as(read: StateInput, files: Sequence[Sequence[Artefact]]) -> Left:
+    """The rows of a state, oldest runs first. `files` has those of each of its runs, in their order."""
+    runs = reversed([*zip(read.runs, files, strict=True)])
+    return left_in((file.task, replace(file, name=read.name), run.version) for run, named in runs for file in named)
+
+
+class StateFiles:
+    """The files of states that a plan names. A verdict is fetched once, however many of them it names."""
+
+    def __init__(self, ledger: Ledger, plan: Plan, verdict: Verdict | None = None) -> None:
+        """A `verdict` that is given need not be stored."""
+        self._ledger = ledger
+        self._plan = plan
+        self._verdicts: dict[tuple[int, str], Verdict | None] = {}
+        if verdict:
+            self._verdicts[verdict.batch, digest(verdict)] = verdict
+
+    def of(self, read: StateInput, run: StateRun) -> tuple[Artefact, ...]:
+        """The files of a run of a state. Raises Refused if they are not those that the plan was made from."""
+        verdict = self._verdict(run)
+        where = self._ledger.uri(self._ledger.key("verdicts", run.batch))
+        then = ("restore the document from a backup, or ", Replan(self._plan.pipeline))
+        if verdict is None or digest(verdict) != run.verdict:
+            there = "is gone" if verdict is None else f"has the digest {digest(verdict)}"
+            what = f"the verdict {run.verdict}, which names {read.name}, {there}"
+            raise Refused.of(Kind.STATE_GONE, what, where, then, verdict=run.verdict, state=read.name)
+        name = read.written_as(run)
+        named = (file for file in verdict.artefacts if (file.role, file.name) == (Role.STATE, name))
+        files = tuple(sorted(named, key=lambda file: (file.task, file.path)))
+        if (records := sum(file.records for file in files)) != run.records:
+            what = f"it names {records:,} records of {read.name}, planned are {run.records:,}"
+            raise Refused.of(Kind.STATE_GONE, what, where, then, state=read.name, records=records, planned=run.records)
+        return files
+
+    def _verdict(self, run: StateRun) -> Verdict | None:
+        """The verdict that a run names, which may be a backfill's; that of the batch if there is no such one."""
+        place = run.batch, run.verdict
+        if place not in self._verdicts:
+            first = None
+            for verdict in self._ledger.verdicts(run.batch):
+                first = first or verdict
+                if digest(verdict) == run.verdict:
+                    first = verdict
+                    break
+            self._verdicts[place] = first
+        return self._verdicts[place]
 
 
 def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
@@ -176,3 +261,33 @@ def _is_index(artefact: Artefact, numbers: range) -> bool:
             return False
         at = part.partition, part.end
     return sum(part.records for part in artefact.parts) == artefact.records
+
+
+class GroupLocality(Document, frozen=True):
+    """Where a task group first ran in a batch, and the tasks that ran there. Versions before 0.3.0 stored it beside
+    each receipt."""
+
+    FORMAT: ClassVar[str] = "coset.locality/2"
+
+    group: int
+    location: str
+    tasks: tuple[TaskRef, ...]
+
+
+def locations(store: Store, plan: Plan, receipts: Iterable[Receipt]) -> Locality | None:
+    """The locations of a plan's groups and tasks, by their receipts; None if none is known.
+
+    Raises Refused for a damaged document of an older version.
+    """
+    said = {receipt.group: receipt.location for receipt in receipts}
+    older = [group for group, location in said.items() if not location]
+    found = said | dict(zip(older, at_once(lambda group: _of_older_version(store, plan, group), older), strict=True))
+    known = {group: location for group, location in found.items() if location}
+    tasks = {task: known[group.group] for group in plan.groups if group.group in known for task in group.tasks}
+    return Locality(known, tasks) if known else None
+
+
+def _of_older_version(store: Store, plan: Plan, group: int) -> str:
+    key = f"{plan.pipeline}/locality/{plan.batch}/group-{group}.json"
+    data = store.get(key)
+    return "" if data is None else decode(GroupLocality, data, f"{store.root}/{key}").location

@@ -8,11 +8,10 @@ from typing import Any, assert_never
 
 from partitioning.authoring.settings import BALANCED_STICKY
 from partitioning.commands import Shown
-from partitioning.cosets.assignment import Assignment
+from partitioning.cosets import Assignment
 from partitioning.diff.plan_diff import Diff, diff, diff_sections, moves_section, states_section
 from partitioning.documents.document import digest
-from partitioning.explain.doubled import doubles
-from partitioning.explain.missing import missing
+from partitioning.explain.missing import doubles, missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
 from partitioning.explain.table_query import rows_are
@@ -20,9 +19,8 @@ from partitioning.explain.watermarks import MarkedBatch, waiting_section, waterm
 from partitioning.model.graph import Mode
 from partitioning.model.meaning import meanings
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.reasons import OwnTasks
-from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
+from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedStream, ResultInput, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
 from partitioning.planning.origins import graph_of
@@ -66,7 +64,7 @@ def explain(
 def assignment_document(assignment: Assignment) -> dict[str, Any]:
     """An assignment as plain data, ready for JSON.
 
-    >>> from partitioning.cosets.assignment import assign
+    >>> from partitioning.cosets import assign
     >>> from partitioning.model.schemes import COGROUP
     >>> assignment_document(assign([("views", 2), ("clicks", 3)], COGROUP))
     {'scheme': 'cogroup', 'tasks': [{'task': 0, 'reads': {'views': [0, 1], 'clicks': [0, 1, 2]}, 'filters': {}}]}

@@ -17,9 +17,9 @@ from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import KeyFormat, keeps_empty
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import StreamProgress
 from partitioning.model.sources import IcebergSource, LandedSource
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import DELETED, Column, Format, Layout, NullKeys, Stream
 
 # Which partition a record lies in, as an expression of a pipeline may name it.

@@ -1,4 +1,4 @@
-"""Orders: the slice of a plan that one task needs to run, and nothing more."""
+"""Orders: the slice of a plan that one task needs to run, and which tasks of a group share one pass of a partition."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
+from partitioning.model.offsets import Span
 from partitioning.model.placement import OPAQUE, HashName, Placement
-from partitioning.model.plan import Plan, PlannedWrite, Stage, TaskRef
-from partitioning.model.planned_streams import PlannedPartition
-from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
+from partitioning.model.plan import Plan, PlannedWrite, Stage, TaskGroup, TaskRef
+from partitioning.model.root_names import uri_of_key, usual_tables
+from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedPartition, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Column, NullKeys, Stream
-from partitioning.model.tables_at import uri_of, usual
 from partitioning.model.takes import Task
 from partitioning.values import Document, Value, replace
 
@@ -179,7 +179,7 @@ class Order(Document, frozen=True):
 
     def uri(self, path: str) -> str:
         """The address of a file that the task writes."""
-        return uri_of(self.store, self.tables or usual(self.store), path)
+        return uri_of_key(self.store, self.tables or usual_tables(self.store), path)
 
     @property
     def ref(self) -> TaskRef:
@@ -230,7 +230,7 @@ def order_of(
         plan.day_end,
         tuple(sorted(plan.private)) or UNSET,
         tuple(each for each in failed if each.stream in {read.name for read in stage.streams}) or UNSET,
-        UNSET if tables in ("", usual(store)) else tables,
+        UNSET if tables in ("", usual_tables(store)) else tables,
     )
 
 
@@ -245,3 +245,49 @@ def _ordered(plan: Plan, stage: Stage, task: Task, left: Left) -> Iterator[Order
                 yield OrderedParts(read, partitions_of(left, read.name, numbers))
             case _:
                 assert_never(read)
+
+
+# A stage, its input, a partition, and the offsets if a task does not read all, of this or of another input.
+_Read = tuple[str, str, int, Span | None, str | UnsetType]
+
+
+def read_together(plan: Plan, group: TaskGroup) -> tuple[tuple[TaskRef, ...], ...]:
+    """The tasks of a group, partitioned into those that share reads, directly or through others.
+
+    All are of one stage. Both levels keep the order of the group.
+    """
+    found = companies([(ref.stage, plan.task(ref)) for ref in group.tasks])
+    return tuple(tuple(group.tasks[number] for number in numbers) for numbers in found)
+
+
+def companies(tasks: Sequence[tuple[str, Task]]) -> Sequence[Sequence[int]]:
+    """The numbers of these tasks, each with its stage, partitioned into those that share reads. Both levels ascend.
+
+    >>> companies([("a", Task(0, {"views": (0,)})), ("a", Task(1, {"views": (1,)})), ("a", Task(2, {"views": (0,)}))])
+    [[0, 2], [1]]
+    """
+    first_of: dict[_Read, int] = {}
+    joined = list(range(len(tasks)))
+
+    def root(number: int) -> int:
+        while joined[number] != number:
+            joined[number] = joined[joined[number]]
+            number = joined[number]
+        return number
+
+    for number, (stage, task) in enumerate(tasks):
+        for read in _reads(stage, task):
+            other = first_of.setdefault(read, number)
+            first, second = sorted((root(number), root(other)))
+            joined[second] = first
+    members: dict[int, list[int]] = {}
+    for number in range(len(tasks)):
+        members.setdefault(root(number), []).append(number)
+    return list(members.values())
+
+
+def _reads(stage: str, task: Task) -> Iterator[_Read]:
+    for name, numbers in task.reads.items():
+        for number in numbers:
+            # Ranges of one partition have no record in common, so their tasks have no pass in common.
+            yield stage, name, number, task.span, task.ranged

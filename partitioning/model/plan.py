@@ -19,7 +19,6 @@ from partitioning.model.gaps import Gap
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import Placement
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.private import private_names
 from partitioning.model.read_ends import Ends, Forgotten, StreamProgress
 from partitioning.model.reasons import (
@@ -33,7 +32,7 @@ from partitioning.model.reasons import (
     Unplaced,
 )
 from partitioning.model.schemes import Scheme
-from partitioning.model.stage_inputs import Input, StreamInput
+from partitioning.model.stage_inputs import Input, PlannedStream, StreamInput
 from partitioning.model.streams import Column
 from partitioning.model.takes import Task
 from partitioning.model.watermarks import Watermark

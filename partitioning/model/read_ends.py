@@ -20,7 +20,7 @@ from partitioning.packed_rows import PackedRows
 from partitioning.values import Document, Value, replace
 
 if TYPE_CHECKING:
-    from partitioning.model.planned_streams import PlannedPartition, PlannedStream
+    from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 
 
 class End(Value, frozen=True, gc=False, omit_defaults=True):

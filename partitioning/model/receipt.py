@@ -9,7 +9,7 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.occasion import Occasion
+from partitioning.model.journal import Occasion
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.watermarks import EventTime, LatestTimes

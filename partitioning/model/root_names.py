@@ -1,4 +1,4 @@
-"""Root names: what a store has at its root, or where its tables lie, so that no pipeline or table can be named so.
+"""Root names: what a store has at its root or among its tables, so that no pipeline or table can be named so.
 
 Who writes something there takes its name from here.
 """
@@ -7,11 +7,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.tables_at import AT, TABLES
+from partitioning.values import Document
+
+# What the keys of a store's result tables begin with, wherever they lie.
+TABLES = "tables/"
+# The keys of the documents that say where they lie, by number.
+AT = "tables-at-{}.json"
+
+
+class TablesAt(Document, frozen=True):
+    """The address of a store's result tables, from when on, and who said so and why. The last of a store counts."""
+
+    FORMAT: ClassVar[str] = "coset.tables/1"
+
+    number: int
+    address: str
+    who: str
+    why: str
+    at: str
+
+
+def tables_at_key(number: int) -> str:
+    """The key of the document with this number in a store."""
+    return AT.format(number)
+
+
+def usual_tables(root: str) -> str:
+    """Where the tables of a store lie if nobody has named another address."""
+    return f"{root}/{TABLES.rstrip('/')}"
+
+
+def uri_of_key(root: str, tables: str, key: str) -> str:
+    """The address of an object of the store at `root`, whose tables lie at `tables`.
+
+    >>> uri_of_key("s3://lake/coset", "s3://lake/prod", "tables/spent/data/0.parquet")
+    's3://lake/prod/spent/data/0.parquet'
+    >>> uri_of_key("s3://lake/coset", "s3://lake/prod", "spent/plans/0.json.gz")
+    's3://lake/coset/spent/plans/0.json.gz'
+    """
+    return f"{tables}/{key.removeprefix(TABLES)}" if key.startswith(TABLES) else f"{root}/{key}"
+
 
 # The id of the store, also where its tables lie if that is an address of their own.
 STORE_ID = "store-id"

@@ -1,4 +1,4 @@
-"""Schemes: how many tasks a stage gets. Each is a choice of L for the coset rule (see `cosets`)."""
+"""Schemes: how many tasks a stage gets, and what it does about hot keys. Each is a choice of L for the coset rule."""
 
 from __future__ import annotations
 
@@ -112,3 +112,17 @@ def tasks(number: int) -> Scheme:
 def records(number: int) -> Scheme:
     """Split each stream partition into as few tasks as keep each at `number` records or fewer."""
     return Scheme(SchemeKind.RECORDS, number)
+
+
+class HotKeys(StrEnum):
+    """`split`: several tasks read ranges of the stream partitions that hold hot keys, where all steps allow it. Of
+    joins they take the hot keys only, and copy the other sides; where a step does not allow it, the key has one task
+    for itself.
+
+    `own task`: each hot key has a task for itself, beside those of the other keys, whatever the steps do. `leave`: all
+    records of a key are in one task, whatever the key weighs.
+    """
+
+    SPLIT = "split"
+    OWN_TASK = "own task"
+    LEAVE = "leave"

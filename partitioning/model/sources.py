@@ -1,4 +1,4 @@
-"""Sources: where a stream's records come from, by the URI that its declaration gives."""
+"""Sources: where a stream's records come from, by the URI that its declaration gives, and the names of landed files."""
 
 from __future__ import annotations
 
@@ -150,3 +150,19 @@ def why_no_root(address: str) -> str | None:
 def _is_address(broker: str) -> bool:
     match = _BROKER.fullmatch(broker)
     return match is not None and int(match["port"]) in _PORTS
+
+
+# The first part of a name, before its ending; `+` is in no topic's name.
+FILE_NAME = r"(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,20})"
+# The same by the template that Aiven's sinks have unless told otherwise, padded or not.
+DASHED_NAME = r"(?P<stream>[^/+]+)-(?P<partition>[0-9]{1,10})-(?P<start>[0-9]{1,20})"
+_NAMED = (re.compile(rf"/{FILE_NAME}\.[^/]*$"), re.compile(rf"/{DASHED_NAME}(\.[^/]*)?$"))
+
+
+def named_file(path: str) -> re.Match[str] | None:
+    """What the name at the end of a path says.
+
+    >>> named_file("s3://landing/orders-eu-3-1200.gz")["stream"], named_file("s3://landing/notes.txt")
+    ('orders-eu', None)
+    """
+    return next((match for pattern in _NAMED if (match := pattern.search(path))), None)

@@ -13,10 +13,9 @@ from msgspec import UNSET, UnsetType
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.bad_records import SetAside
-from partitioning.model.file_names import named
 from partitioning.model.offsets import Span
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
-from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, Source, source_of
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, Source, named_file, source_of
 from partitioning.model.watermarks import EventTime
 from partitioning.values import Value
 
@@ -261,7 +260,7 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     @property
     def first(self) -> int:
         """The offset of its first record, also if that is another file's."""
-        said = None if self.snapshot else named(self.path)
+        said = None if self.snapshot else named_file(self.path)
         return int(said["start"]) if said else self.start
 
     def held(self, start: int, end: int) -> int:

@@ -1,9 +1,12 @@
-"""Table parts: how many files and rows a partition of an upserted table has, and which of them to write again."""
+"""Table parts: partitions of an upserted table, the files and rows of each, and which of them a batch writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from math import gcd
 
+from partitioning.model.placement import Placement
+from partitioning.model.plan import PlannedWrite
 from partitioning.sections import many
 from partitioning.values import Value
 
@@ -66,3 +69,38 @@ class Upkeep(Value, frozen=True):
         then = f"; {many(self.due, 'partition')} {verb} written again by the next batch" if self.due else ""
         said = f"{self.dead:,} of its rows {one} dead, and a partition has up to {many(self.files, 'file')}"
         return f"Table {self.table}: {said}{then}."
+
+
+def alone(placement: Placement, cosets: int, owns: Collection[int]) -> frozenset[int]:
+    """The partitions whose keys all belong to the task with these residues modulo the cosets of its stage.
+
+    In other partitions no task can tell whether another task has keys.
+
+    >>> sorted(alone(Placement("k", "string", "murmur2", 8), 4, {1}))
+    [1, 5]
+    >>> four = Placement("k", "string", "murmur2", 4)
+    >>> sorted(alone(four, 8, {1})), sorted(alone(four, 8, {1, 2, 5}))
+    ([], [1])
+    """
+    step = gcd(placement.partitions, cosets)
+    whole = {first for first in range(step) if all(residue in owns for residue in range(first, cosets, step))}
+    return frozenset(number for number in range(placement.partitions) if number % step in whole)
+
+
+def is_written(partition: int, mine: Collection[int], write: PlannedWrite, *, has_new: bool) -> bool:
+    """Whether a batch writes to a partition of an upserted table, rather than leave the files that are there.
+
+    It does if the whole table is written anew, if the partition `has_new` records or is merged, and where others may
+    have some: if it is none of the task's own, `mine`. Beside the rows that are there it writes new ones alone.
+
+    >>> from partitioning.model.graph import Mode, Write
+    >>> write = PlannedWrite(Write("spent", "totals", "k", False, (), Mode.UPSERT), ())
+    >>> [is_written(partition, {0, 1}, write, has_new=partition == 1) for partition in range(3)]
+    [False, True, True]
+    >>> beside = PlannedWrite(write.declared, (), beside=True, merged=(0,))
+    >>> [is_written(partition, {0, 1}, beside, has_new=partition == 1) for partition in range(3)]
+    [True, True, False]
+    """
+    if write.beside:
+        return has_new or partition in write.merged
+    return write.anew or has_new or partition not in mine

@@ -8,8 +8,8 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 
 from partitioning.model.artefact import Artefact, Role, files_of
+from partitioning.model.journal import Occasion
 from partitioning.model.measures import Measured
-from partitioning.model.occasion import Occasion
 from partitioning.model.watermarks import LatestTimes
 from partitioning.sections import many
 from partitioning.values import Document, Value

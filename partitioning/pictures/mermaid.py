@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from partitioning.pictures.colours import LIGHT
-from partitioning.pictures.drawing import Box, BoxGroup, Drawing
+from partitioning.pictures.drawing import LIGHT, Box, BoxGroup, Drawing
 from partitioning.texts import visible
 
 _SETTINGS = '%%{init: {"flowchart": {"wrappingWidth": 400}}}%%'

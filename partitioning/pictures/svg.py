@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
 
-from partitioning.pictures.colours import DARK, LIGHT, Colours
-from partitioning.pictures.drawing import Drawing
+from partitioning.pictures.drawing import DARK, LIGHT, Colours, Drawing
 from partitioning.pictures.layout import Frame, Point, Text, laid_out
 from partitioning.pictures.lettering import SIZE
 from partitioning.texts import visible

@@ -10,9 +10,9 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import Ends, StreamProgress
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
+from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows
 from partitioning.planning.changeover import changeovers

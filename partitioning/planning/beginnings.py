@@ -16,9 +16,9 @@ from partitioning.kinds import Kind
 from partitioning.model.engine_version import Engine, OtherAnswer
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.sources import IcebergSource
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import added_tables
 from partitioning.planning.changed_queries import Now, changed_queries

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.kept_change import KeptChange
 from partitioning.model.plan import Plan, PlannedWrite
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import Ends
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import has_taken
 from partitioning.planning.kept_columns import kept_before, still_asked

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd
 
-from partitioning.cosets.assignment import Reading, assign_whole, stage_tasks
+from partitioning.cosets import Reading, assign_whole, stage_tasks
 from partitioning.model.placement import OPAQUE, HashName, KeyHash, Placement, each_of, earlier_of
 from partitioning.model.plan import Exchange, Stage
 from partitioning.model.read_ends import Ends

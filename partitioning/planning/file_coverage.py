@@ -8,12 +8,11 @@ from itertools import pairwise
 from typing import assert_never
 
 from partitioning.errors import Finding
-from partitioning.model.file_names import named
 from partitioning.model.gaps import Explained
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
-from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, named_file
+from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 from partitioning.model.streams import InputFile, Layout
 from partitioning.planning.task_coverage import unsound
 
@@ -80,7 +79,7 @@ def _landed_of_another(stream: PlannedStream, planned: PlannedPartition, file: I
     folder = _FOLDER.search(file.path) if stream.declared.lies_by is Layout.PARTITION else None
     if folder and int(folder["folder"]) != number:
         return f"{file.path} lies in the folder of partition {folder['folder']}"
-    name = named(file.path)
+    name = named_file(file.path)
     if not name:
         return None
     # What lies before is another file's, or was read.

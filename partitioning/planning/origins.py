@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from hashlib import sha256
 
-from partitioning.function_code import SAYS
-from partitioning.imports import code_of
+from partitioning.imports import SAYS, code_of
 from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Graph, Op, Step, list_items
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.values import Value, replace
 

@@ -15,15 +15,13 @@ from partitioning.model.allowance import Allowance
 from partitioning.model.engine_version import Engine
 from partitioning.model.gaps import Explained
 from partitioning.model.graph import Graph, gives_what_is_over
-from partitioning.model.locality import Locality
 from partitioning.model.measures import ask_when
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import OFFENDERS_TOLD, Plan, TaskGroup, TaskMove
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends, Forgotten
-from partitioning.model.stage_inputs import StateInput
-from partitioning.model.statistics import Statistics
+from partitioning.model.stage_inputs import PlannedStream, StateInput
+from partitioning.model.statistics import Locality, Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.model.table_parts import TablePart
 from partitioning.model.watermarks import EventTime, LatestTimes, Watermark

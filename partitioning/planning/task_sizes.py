@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from partitioning.model.graph import Graph
 from partitioning.model.plan import Exchange, Plan, Stage, TaskRef
-from partitioning.model.planned_streams import PlannedStream
-from partitioning.model.stage_inputs import Input, StateInput, StreamInput
+from partitioning.model.stage_inputs import Input, PlannedStream, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
 from partitioning.planning.exchanges.estimates import estimates

@@ -11,8 +11,7 @@ from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op, StateSpec, Step
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.planned_streams import PlannedStream
-from partitioning.model.stage_inputs import ExchangeInput, ResultInput
+from partitioning.model.stage_inputs import ExchangeInput, PlannedStream, ResultInput
 from partitioning.model.watermarks import EventTime, LatestTimes, TimePassed, Watermark
 from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.kept_columns import kept_before

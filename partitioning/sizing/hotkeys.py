@@ -1,4 +1,4 @@
-"""Hot keys: keys with so many records that a single one makes a task heavy, and what helps."""
+"""Hot keys and hot partitions: those with so many records that a task of theirs is heavy, and what helps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.private import MASK
+from partitioning.model.reasons import AllTogether, BeforeMoving, HotRanges
 from partitioning.model.schemes import Scheme, records
 from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.stage_inputs import ExchangeInput, Input, StreamInput
@@ -18,8 +19,62 @@ from partitioning.planning.origins import graph_of
 from partitioning.planning.stages.hot_ranges import Unsplit, splittable
 from partitioning.planning.stages.split_joins import kept_together, leaving, splits_joins
 from partitioning.planning.stages.split_partitions import LEAST
-from partitioning.sizing.hotpartitions import most_records
 from partitioning.values import Value
+
+# A partition is hot from this many times the records of a mean partition of its stream on.
+_HOT = 2
+
+
+class HotPartition(Value, frozen=True):
+    """A stream partition that a stage reads as a whole: its `records` are `of_mean` times those of a mean one.
+
+    `scheme` would assign it to tasks of about as many records as a mean partition has, if the stage allows that.
+    """
+
+    stage: str
+    stream: str
+    partition: int
+    records: int
+    of_mean: Fraction
+    scheme: Scheme
+
+    def __str__(self) -> str:
+        return f"{self.stream}-{self.partition}"
+
+
+def hot_partitions(plan: Plan) -> tuple[HotPartition, ...]:
+    """The hot partitions of what a plan reads, those first that weigh most in their stream. Tables have none."""
+    hot = [partition for stage in plan.stages for partition in _hot_partitions(plan, stage)]
+    return tuple(sorted(hot, key=lambda each: (-each.of_mean, each.stage, each.stream, each.partition)))
+
+
+def most_records(mean: Fraction) -> int:
+    """About the mean number of records, in two digits and not below it.
+
+    >>> [most_records(Fraction(mean)) for mean in (0, 7, 99, 101, 12_345)]
+    [1, 7, 99, 110, 13000]
+    """
+    whole = max(1, -(-mean.numerator // mean.denominator))
+    unit = 10 ** max(0, len(str(whole)) - 2)
+    return int(-(-whole // unit) * unit)
+
+
+def _hot_partitions(plan: Plan, stage: Stage) -> Iterator[HotPartition]:
+    if isinstance(stage.why, AllTogether | BeforeMoving | HotRanges):
+        # The stage has one task in any case, or serves a changed partition count and cannot be given a scheme.
+        return
+    in_ranges = {
+        (name, number) for task in stage.tasks if task.span for name in task.reads for number in task.reads[name]
+    }
+    for read in stage.streams:
+        stream = plan.stream(read.name)
+        counts = {number: stream.partitions[number].records for number in read.numbers}
+        mean = Fraction(sum(counts.values()), max(1, len(counts)))
+        for number, count in counts.items():
+            if not stream.declared.table and (read.name, number) not in in_ranges and count >= _HOT * mean > 0:
+                most = records(most_records(mean))
+                yield HotPartition(stage.name, read.name, number, count, count / mean, most)
+
 
 ISOLATE, COMBINE, SPREAD, SPLIT, NOTHING = "isolate", "combine", "spread", "split", "nothing"
 

@@ -1,4 +1,4 @@
-"""Hot splits: what it saves and costs to split the stream partitions that hold hot keys, by two plans of one batch."""
+"""What it saves and costs to split stream partitions with hot keys, or to give each hot key tasks of its own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.reasons import HotRanges, SplitPartition
+from partitioning.model.reasons import HotRanges, OwnTasks, SplitPartition
 from partitioning.model.takes import Task
 from partitioning.values import Value
 
+# What documents for programs call fields that say less where their class is not named.
+_SPLIT = {"of_key": "key_of_stage", "longest": "longest_beside_now", "moves": "moves_at_most"}
+_OWN = {
+    "of_stage": "key_of_stage",
+    "beside": "is_in_task",
+    "longest": "longest_beside_now",
+    "reads_again": "reads_again_at_most",
+}
 
-class HotSplit(Value, frozen=True):
+
+class HotSplit(Value, frozen=True, rename=_SPLIT):
     """A stream partition that would be read in ranges by `tasks` tasks, because of a `key`.
 
     Without that, `task` of `stage` has the share `of_stage` of all records that its tasks take, and the key `of_key`.
@@ -92,3 +101,45 @@ def _share(plan: Plan, stage: Stage, task: Task, readers: dict[tuple[str, int], 
     for read in stage.streams:
         for part in plan.stream(read.name).read_by(task):
             yield part.records if task.span is not None else part.records // readers[read.name, part.partition]
+
+
+class HotOwn(Value, frozen=True, rename=_OWN):
+    """A key with the share `of_stage` of the records of a `stage`, whose `task` would have no other key to speak of.
+
+    It would share the key with the tasks after it, if it needs more `tasks` than one. The key is in task `beside`
+    without that. The longest task of the stage would take `longest` times as many records as now, if the other keys
+    spread evenly. At most `reads_again` bytes would be read by several tasks.
+    """
+
+    stage: str
+    key: str
+    of_stage: Fraction
+    beside: int
+    task: int
+    longest: Fraction
+    reads_again: int
+    tasks: int = 1
+
+
+def hot_own(plan: Plan) -> tuple[HotOwn, ...]:
+    """The keys that a plan gives a task of their own, first those that weigh most in their stage."""
+    found = [
+        each for stage in plan.stages if isinstance(stage.why, OwnTasks) for each in _own_tasks(plan, stage, stage.why)
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.of_stage, each.stage, each.task)))
+
+
+def _own_tasks(plan: Plan, stage: Stage, why: OwnTasks) -> Iterator[HotOwn]:
+    count = why.of.cosets
+    shares = [Fraction(own.percent, 100) for own in why.keys]
+    others = (1 - sum(shares, Fraction())) / count
+    together = [others] * count
+    for own, share in zip(why.keys, shares, strict=True):
+        together[own.residue % count] += share
+    alone = [(share + others * count / stage.cosets) / own.tasks for own, share in zip(why.keys, shares, strict=True)]
+    longest = max(others, *alone) / max(together)
+    for own, share, numbers in zip(why.keys, shares, why.numbers, strict=True):
+        tasks = [stage.tasks[number] for number in numbers]
+        read = (part for task in tasks for each in stage.streams for part in plan.stream(each.name).read_by(task))
+        again = sum(part.bytes for part in read)
+        yield HotOwn(stage.name, own.key, share, own.residue % count, numbers[0], longest, again, own.tasks)

@@ -20,8 +20,7 @@ from partitioning.model.statistics import Statistics, most_groups
 from partitioning.numbers import BYTES, GROUPS, TASKS
 from partitioning.planning.exchanges.derived_placements import gathers
 from partitioning.sections import many, size
-from partitioning.sizing.traffic import traffic
-from partitioning.sizing.workload import LEFT, Load, Workload
+from partitioning.sizing.workload import LEFT, Load, Workload, traffic
 from partitioning.values import Value, replace
 
 # Whole partitions are preferred if they cost at most a quarter more. Within a quarter of the best counts as the best.

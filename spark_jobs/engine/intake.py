@@ -21,8 +21,8 @@ from partitioning.authoring.state_sql import microseconds_of, time_that_counts
 from partitioning.model.graph import quote
 from partitioning.model.leaving import BATCH, DAY_END, LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import Column
 from partitioning.model.watermarks import EventTime
 from partitioning.values import replace

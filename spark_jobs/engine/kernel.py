@@ -27,14 +27,12 @@ from partitioning.model.composite_key import key_parts
 from partitioning.model.failure import together
 from partitioning.model.graph import Mode
 from partitioning.model.leaving import LeftPartition, given_to
-from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
+from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream, companies
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
-from partitioning.model.shared_reads import companies
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
-from partitioning.model.stage_inputs import StateInput
+from partitioning.model.stage_inputs import PlannedPartition, StateInput
 from partitioning.model.task_memory import USUAL, TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.failing_records import Failed, failed_before, failing_records, may_be_of_records

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import psutil
 
-from partitioning.model.occasion import Occasion
+from partitioning.model.journal import Occasion
 
 # Airflow sets this variable in the processes of its tasks.
 _AIRFLOW_RUN = "AIRFLOW_CTX_DAG_RUN_ID"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import OPAQUE
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import is_private
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.takes import taken
 
 

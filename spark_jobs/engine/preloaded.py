@@ -15,8 +15,7 @@ import spark_jobs.engine.kernel  # noqa: F401
 from coset.sources.reader import Batch
 from partitioning.model.order import Order, OrderedStream
 from partitioning.model.placement import Placement
-from partitioning.model.planned_streams import PlannedPartition
-from partitioning.model.stage_inputs import StreamInput
+from partitioning.model.stage_inputs import PlannedPartition, StreamInput
 from partitioning.model.streams import OFFSET, NullKeys, Stream
 from partitioning.model.takes import Residues, Task
 from spark_jobs.engine.intake import Proved

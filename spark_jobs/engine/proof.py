@@ -16,9 +16,9 @@ from coset.sources.reader import Batch
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Ordered
 from partitioning.model.placement import each_of
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import MASK
 from partitioning.model.receipt import MODULUS, HeavyKey, Offender, PartitionReceipt, Violation, range_digest
+from partitioning.model.stage_inputs import PlannedPartition
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
 from spark_jobs.engine.heavy_keys import HeavyKeys

@@ -18,7 +18,7 @@ from partitioning.model.composite_key import key_parts
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.placement import MURMUR2, OPAQUE
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.takes import Disposition, disposition
 from spark_jobs.engine.hashing import keyed, placement_hashes
 from spark_jobs.engine.residues import is_one_of, rows_by_residue, rows_of

@@ -17,7 +17,7 @@ from partitioning.model.leaving import GONE, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import Changed, Keyed, Made
-from partitioning.model.upserts import alone, is_written
+from partitioning.model.table_parts import alone, is_written
 from spark_jobs.engine.arrays import mask, numbers
 from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.states import GOT

@@ -29,9 +29,9 @@ from partitioning.model.graph import state_of
 from partitioning.model.leaving import BATCH, GONE, POSITIONS, TIME, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.tables_at import TABLES
+from partitioning.model.root_names import TABLES
+from partitioning.model.table_parts import alone, is_written
 from partitioning.model.task_memory import TaskMemory
-from partitioning.model.upserts import alone, is_written
 from partitioning.values import replace
 from spark_jobs.engine.arrays import COMPRESSED, LITTLE, numbers
 from spark_jobs.engine.destinations import destinations

@@ -14,7 +14,7 @@ from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import MODULUS, Keyed
-from partitioning.model.tables_at import TABLES
+from partitioning.model.root_names import TABLES
 
 # The partition column of an upserted table: the residue of a row's key.
 RESIDUE = "_residue"

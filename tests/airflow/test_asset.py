@@ -100,7 +100,7 @@ def published_again(folder: Path, ref: BatchRef) -> Any:
         '"""Airflow: a DAG that publishes once more."""\n'
         "from airflow.sdk import DAG\n"
         "from coset.airflow.batch_dag import batch_tasks\n"
-        f"from coset.batches.step_list import PUBLISH, STEPS\n{PIPELINE}\n"
+        f"from coset.batches.interpreter import PUBLISH, STEPS\n{PIPELINE}\n"
         "with DAG('belled_again') as dag:\n"
         f"    planned = {{'batch': {asdict(ref)!r}}}\n"
         "    list(batch_tasks([step for step in STEPS if step.name == PUBLISH], pipeline, planned, {}, 0))\n"

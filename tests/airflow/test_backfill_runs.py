@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import backfill, backfills, comparison_of
-from coset.batches.backfills.swap.swaps import swaps
+from coset.batches.backfills.swaps import swaps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
 from coset.sources.s3 import storage_options
@@ -77,7 +77,7 @@ def states(run):
 
 def page(run, store):
     """Where the tab of a run leads."""
-    from coset.airflow.page_of_run import batch_of_run, page_of_run
+    from coset.airflow.page_routes import batch_of_run, page_of_run
 
     return page_of_run(store, batch_of_run(run.dag_id, run.run_id, "tail_activity", store.root))
 

@@ -213,20 +213,20 @@ def test_the_doctor_looks_before_a_batch_is_planned_if_it_is_asked_to(
 
 def test_a_step_that_is_listed_is_a_task_of_both_dags(airflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from coset.airflow import coset_backfill_dag, coset_dag
-    from coset.batches import step_list
-    from coset.batches.step_list import BatchStep, OfBatch, steps_of
+    from coset.batches import interpreter
+    from coset.batches.interpreter import BatchStep, OfBatch, steps_of
     from dags.pipelines.tail_activity import pipeline
 
-    at = [step.name for step in step_list.STEPS].index("audit")
+    at = [step.name for step in interpreter.STEPS].index("audit")
     extra = BatchStep("weigh", "Weigh it.", OfBatch(lambda batch, _: f"weighed {batch.digest}"))
-    monkeypatch.setattr(step_list, "STEPS", (*step_list.STEPS[:at], extra, *step_list.STEPS[at:]))
+    monkeypatch.setattr(interpreter, "STEPS", (*interpreter.STEPS[:at], extra, *interpreter.STEPS[at:]))
     live, again = coset_dag(pipeline, clean=True), coset_backfill_dag(pipeline)
     for dag, listed in ((live, steps_of(clean=True)), (again, steps_of(backfill=True))):
         assert {step.task for step in listed} <= set(dag.task_ids)
         assert dag.get_task("weigh").upstream_task_ids == {"run_wave_1", "plan"}
         assert dag.get_task("weigh").downstream_task_ids == {"check"}
         assert dag.get_task("weigh").doc_md == "Weigh it."
-    assert set(live.task_ids) == {step.task for step in step_list.STEPS} | {"groups_of_wave_1", "run_wave_1"}
+    assert set(live.task_ids) == {step.task for step in interpreter.STEPS} | {"groups_of_wave_1", "run_wave_1"}
     assert [step.name for step in steps_of(backfill=True)] == ["plan", "run", "weigh", "audit", "check"]
 
 

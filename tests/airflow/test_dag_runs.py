@@ -115,7 +115,7 @@ def test_xcom_carries_the_plans_address_and_digest_and_no_plan(first):
 
 
 def test_the_tab_of_a_run_leads_to_the_page_of_the_attempt_that_it_checked(first):
-    from coset.airflow.page_of_run import batch_of_run, page_of_run
+    from coset.airflow.page_routes import batch_of_run, page_of_run
 
     run, root = first
     batch = batch_of_run(run.dag_id, run.run_id, "tail_activity", root)

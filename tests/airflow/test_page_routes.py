@@ -248,7 +248,7 @@ def test_a_store_that_is_silent_costs_a_user_the_limit_and_others_nothing(silent
 def test_a_run_leads_to_the_attempt_that_it_checked(pages):
     from datetime import datetime, timedelta
 
-    from coset.airflow.page_of_run import RunBatch, page_of_run
+    from coset.airflow.page_routes import RunBatch, page_of_run
 
     first, second = pages.page("tail_activity/docs/batch-0-attempt-", "").objects
 
@@ -263,7 +263,7 @@ def test_a_run_leads_to_the_attempt_that_it_checked(pages):
 
 
 def test_what_another_store_or_pipeline_planned_is_not_taken_for_the_runs_batch():
-    from coset.airflow.page_of_run import _planned
+    from coset.airflow.page_routes import _planned
 
     def planned(uri: object) -> object:
         return _planned({"plan_uri": uri}, "p", "s3://coset")

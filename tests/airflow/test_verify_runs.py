@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.incident_log import IncidentLog
+from coset.batches.watch import IncidentLog
 from coset.testing.runs import Trial
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from coset.batches.sweeping import pipelines_in
-from partitioning.documents.first_use import check_first_use
-from partitioning.documents.remembering_store import RememberingStore
-from partitioning.documents.store import KeyPage, Store
-from partitioning.documents.stores import store_at
+from partitioning.documents.store import KeyPage, RememberingStore, Store
+from partitioning.documents.stores import check_first_use, store_at
 from tests.memory_store import MemoryStore
 
 

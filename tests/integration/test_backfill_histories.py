@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from coset.batches import steps
-from coset.batches.backfills import actions
+from coset.batches.backfills import actions, swaps
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import comparison_of
-from coset.batches.backfills.swap import swaps
 from coset.batches.interpreter import silently
 from coset.batches.kept import kept_states
 from coset.batches.restoring import restore

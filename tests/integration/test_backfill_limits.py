@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches.backfills import actions
+from coset.batches.backfills import actions, limits, swaps
 from coset.batches.backfills.actions import Asked
-from coset.batches.backfills.pacing import control
-from coset.batches.backfills.pacing.hours import Hours
-from coset.batches.backfills.pacing.limits import Limited, Limits, Timing, work_ahead
-from coset.batches.backfills.swap import swaps
+from coset.batches.backfills.hours import Hours
+from coset.batches.backfills.limits import Limited, Limits, Timing, work_ahead
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
@@ -186,7 +184,7 @@ def test_a_paused_backfill_goes_on_with_the_groups_that_have_not_run(history: Ba
     assert shown.groups == ["run group 0", "run group 1"]
     with pytest.raises(Refused, match="the night is over"):
         actions.planned(appended(0)(f"{history.store.root}/topics", 4), history.store, request, 0)
-    control.go_on(history.store, request)
+    limits.go_on(history.store, request)
     receipts = {key for key in stored(history.store) if key.startswith("kept.backfill-0/receipts/")}
     written = {entry.key: entry.etag for entry in history.store.list("kept.backfill-0/receipts/")}
     ran(history, request, Limits(), Clock())
@@ -239,7 +237,7 @@ def test_a_cancelled_backfill_is_run_and_seen_by_nobody(history: Batches) -> Non
         lambda: actions.swap(store, request, digest(found), ""),
         lambda: actions.comparison(store, request),
         lambda: actions.planned(pipeline, store, request, 0),
-        lambda: control.go_on(store, request),
+        lambda: limits.go_on(store, request),
         lambda: actions.pause(store, request, ""),
     ):
         with pytest.raises(Refused, match=r"cancelled it at .*: not needed"):

@@ -9,8 +9,8 @@ import pytest
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.backfills.comparison.pages import comparison_sections, preview_page
-from coset.batches.backfills.gaps import gaps
+from coset.batches.backfills.outlook import gaps
+from coset.batches.backfills.pages import comparison_sections, preview_page
 from coset.batches.interpreter import silently
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan

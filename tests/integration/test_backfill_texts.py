@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.backfills.comparison.pages import comparison_sections, preview_page
+from coset.batches.backfills.pages import comparison_sections, preview_page
 from coset.batches.backfills.request import backfill
 from coset.cli.pipelines import load
 from partitioning.authoring.settings import Settings

@@ -18,10 +18,9 @@ import pytest
 
 from coset.batches import publication
 from coset.batches import steps as batch_steps
-from coset.batches.backfills import actions
+from coset.batches.backfills import actions, swaps
 from coset.batches.backfills.actions import Asked
-from coset.batches.backfills.gaps import gaps
-from coset.batches.backfills.swap import swaps
+from coset.batches.backfills.outlook import gaps
 from coset.batches.interpreter import silently
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef

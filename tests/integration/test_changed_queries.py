@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches.backfills import actions
+from coset.batches.backfills import actions, swaps
 from coset.batches.backfills.actions import Asked
-from coset.batches.backfills.swap import swaps
 from coset.batches.interpreter import silently
 from coset.batches.planning import take_up
 from coset.batches.runners.local import Local

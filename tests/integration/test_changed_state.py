@@ -20,7 +20,7 @@ from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.diff.kept_states import kept_sentences
+from partitioning.diff.table_changes import kept_sentences
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused

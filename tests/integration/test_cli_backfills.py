@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from coset.batches.backfills.pacing.control import Unfinished, unfinished
+from coset.batches.backfills.limits import Unfinished, unfinished
 from partitioning.documents.store import Store
 from tests.begun import Begun
 from tests.commands import PIPELINE, arrive, coset, land_first, refused, succeeded

@@ -11,11 +11,11 @@ import pytest
 from coset.batches import steps
 from coset.batches.auditing.audit import audit
 from coset.batches.auditing.audit_tables import load
-from coset.batches.evidence import evidence
 from coset.reports.batch_index import published
 from coset.reports.site import Site
 from demo.s3_server import S3Server
 from expectations.checkpoint import judge
+from expectations.questions import Evidence
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -43,7 +43,7 @@ def docs(store: Store, tmp_path: Path) -> Store:
     ledger = Ledger(store, plan.pipeline)
     audit(ledger, plan, 0)
     audited, before = load(ledger, plan, 0), first_of_all(plan)
-    assert judge(plan, evidence(audited, before), {}, attempt=0, site=Site(tmp_path, store)).success
+    assert judge(plan, Evidence(**vars(audited), **vars(before)), {}, attempt=0, site=Site(tmp_path, store)).success
     # The pages of lists are written by who publishes.
     published(Site(tmp_path, store), plan.pipeline, 0, Commit(digest(plan), plan.batch, "", ()), {})
     return store

@@ -24,7 +24,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from partitioning.explain.doubled import said
+from partitioning.explain.missing import said
 from partitioning.hashes import placement_hash
 from partitioning.model.ledger_balance import LedgerBalance
 from partitioning.model.offsets import Span

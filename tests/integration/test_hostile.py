@@ -20,8 +20,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.s3_store import S3Store
-from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
+from partitioning.documents.stores import SplitStore
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from coset.batches.incident_log import IncidentLog
 from coset.batches.telling import addresses
-from coset.batches.watch import Watch
+from coset.batches.watch import IncidentLog, Watch
 from partitioning.commands import Shown
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at

@@ -26,8 +26,8 @@ from coset.batches.runners.children import free_ports
 from coset.sources.kafka import cluster, topic_reader
 from coset.sources.kafka.properties import PROPERTIES
 from coset.sources.reader import Batch
-from demo.certificates import make_certificate
 from demo.kafka_server import KafkaServer, start_kafka
+from demo.s3_server import make_certificate
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused, Unreachable

@@ -29,7 +29,7 @@ from coset.sources.landing import land as land_given
 from coset.testing import assert_same_everywhere
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.diff.declarations import DeclarationChange, changes
+from partitioning.diff.plan_diff import DeclarationChange, changes
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at

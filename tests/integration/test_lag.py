@@ -18,8 +18,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from typer.testing import CliRunner, Result
 
 from coset.batches.ends import ends_after
-from coset.batches.incident_log import IncidentLog
 from coset.batches.progress import Progress, progress
+from coset.batches.watch import IncidentLog
 from coset.cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from coset.batches.kept_aside import set_aside_in
 from coset.batches.ref import BatchRef
+from coset.batches.result_rows import set_aside_in
 from coset.batches.tables.first_rows import first_rows, in_order
 from coset.sources.landing import land, land_rows
 from partitioning.authoring.pipeline import Pipeline

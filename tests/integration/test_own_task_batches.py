@@ -16,9 +16,9 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
+from partitioning.model.schemes import HotKeys
 from tests.backfilled import run_again
 from tests.hot import HOT, Met, Skewed, counted_on, skewed
 from tests.there import there

@@ -13,7 +13,7 @@ import pytest
 
 from coset.batches import steps
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.comparison.compared_rows import rows_of
+from coset.batches.compared_rows import rows_of
 from coset.batches.result_rows import result_rows
 from coset.batches.tables.compaction import compact
 from coset.sources.formats.parquet import ParquetRows

@@ -7,10 +7,10 @@ import pytest
 
 from coset.batches.auditing.audit import audit
 from coset.batches.continuity import continuity
-from coset.batches.evidence import evidence
 from coset.batches.planning import take_up
 from coset.batches.ref import BatchRef
 from expectations.checkpoint import Judgement, judge
+from expectations.questions import Evidence
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.words import NullKey
@@ -50,7 +50,7 @@ def ran(store: Store, made: Pipeline, records: Log, scheme: str) -> tuple[Ledger
 
 def judged(ledger: Ledger, plan: Plan) -> Judgement:
     tables, before = audit(ledger, plan, 0), continuity(ledger, plan)
-    return judge(plan, evidence(tables, before), {}, attempt=0)
+    return judge(plan, Evidence(**vars(tables), **vars(before)), {}, attempt=0)
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(5)"])

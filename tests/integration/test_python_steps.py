@@ -21,7 +21,7 @@ from coset.testing import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.diff.declarations import changes
+from partitioning.diff.plan_diff import changes
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from partitioning.imports import code_of

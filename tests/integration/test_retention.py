@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from coset.batches import steps
 from coset.batches.backfills import actions as again
-from coset.batches.backfills.gaps import gaps
+from coset.batches.backfills.outlook import gaps
 from coset.batches.interpreter import silently
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef

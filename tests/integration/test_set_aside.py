@@ -13,10 +13,10 @@ import pytest
 from coset.batches import steps
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.kept_aside import set_aside_in
+from coset.batches.pace import warned
 from coset.batches.ref import BatchRef
+from coset.batches.result_rows import set_aside_in
 from coset.batches.tables.first_rows import first_rows
-from coset.batches.waiting import warned
 from coset.testing import run
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline

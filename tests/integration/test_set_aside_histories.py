@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coset.batches import steps
-from coset.batches.kept_aside import set_aside_in
+from coset.batches.result_rows import set_aside_in
 from coset.batches.tables.first_rows import first_rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

@@ -22,11 +22,10 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import TaskRef
+from partitioning.model.schemes import HotKeys
 from partitioning.model.statistics import HeavyShare, KeyFigures, Statistics, TaskFigures
-from partitioning.sizing.hotkeys import hot_keys
-from partitioning.sizing.hotpartitions import hot_partitions
+from partitioning.sizing.hotkeys import hot_keys, hot_partitions
 from partitioning.sizing.proposal import Targets
 from partitioning.values import replace as replace_value
 from tests.commands import coset, succeeded

@@ -22,9 +22,9 @@ import pytest
 
 from coset.batches import steps
 from coset.batches.records import Record
-from coset.batches.records_sql import of_records
 from coset.batches.tables.first_rows import all_rows
 from coset.batches.verifying import verify
+from coset.cli.found_records import of_records
 from coset.sources.landing import land as land_lines
 from coset.sources.landing import land_rows
 from demo.kafka_server import KafkaServer

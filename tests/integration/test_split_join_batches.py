@@ -24,9 +24,9 @@ from partitioning.documents.document import encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
+from partitioning.model.schemes import HotKeys
 from tests.asked_of_duckdb import direct
 from tests.backfilled import run_again
 from tests.hot import HOT, Met, skewed

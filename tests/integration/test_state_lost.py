@@ -12,7 +12,7 @@ import pytest
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import backfills
-from coset.batches.backfills.swap.swaps import cancelled
+from coset.batches.backfills.swaps import cancelled
 from coset.batches.interpreter import silently
 from coset.batches.kept import kept_states
 from coset.batches.ref import BatchRef

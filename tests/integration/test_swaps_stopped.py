@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.backfills import actions
-from coset.batches.backfills.comparison.compared_rows import rows_of
+from coset.batches.backfills import actions, swaps
 from coset.batches.backfills.request import backfill, comparison_of
-from coset.batches.backfills.swap import swaps
+from coset.batches.compared_rows import rows_of
 from coset.batches.steps import plan
 from coset.batches.tables import compaction
 from coset.batches.tables.compaction import compact

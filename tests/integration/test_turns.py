@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches import step_list
-from coset.batches.interpreter import run_batch
+from coset.batches import interpreter
+from coset.batches.interpreter import BatchStep, OfBatch, run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
-from coset.batches.step_list import BatchStep, OfBatch
 from coset.batches.turns import Turn, Turns, group_work
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
@@ -148,7 +147,7 @@ def test_all_steps_that_are_listed_are_done_in_their_order_and_turn(
         return str([entry.key for entry in ref.load()[0].store.list("sums/turns/")])
 
     extra = BatchStep("weigh", "Say whose turn it is.", OfBatch(turns_taken, turn="weigh"))
-    monkeypatch.setattr(step_list, "STEPS", (*step_list.STEPS, extra))
+    monkeypatch.setattr(interpreter, "STEPS", (*interpreter.STEPS, extra))
     shown, pages = list[tuple[str, list[str]]](), list[str]()
 
     def show(name: str) -> nullcontext[list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coset.batches import steps
-from coset.batches.waiting import OpenBecause, open_because
+from coset.batches.pace import OpenBecause, open_because
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger

@@ -10,9 +10,9 @@ import pytest
 
 from coset.batches import planning, steps
 from coset.batches.attempt import Attempt
+from coset.batches.continuity import reached
 from coset.batches.progress import PipelineProgress
 from coset.batches.ref import BatchRef
-from coset.batches.watermarks import reached
 from coset.cli.metrics import metrics
 from coset.cli.status import standing
 from partitioning.authoring.pipeline import Pipeline

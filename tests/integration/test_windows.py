@@ -11,8 +11,8 @@ import pytest
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.kept_aside import set_aside_in
 from coset.batches.ref import BatchRef
+from coset.batches.result_rows import set_aside_in
 from coset.testing import run
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline

@@ -17,8 +17,8 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, TAKEN, Taken
 from tests.begun import Begun

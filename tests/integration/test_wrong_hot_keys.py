@@ -15,7 +15,7 @@ from partitioning.model.artefact import Role
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition
 from partitioning.model.offsets import Span
 from partitioning.model.order import Order, Ordered, OrderedParts
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.values import replace
 from spark_jobs.engine import writers
 from spark_jobs.engine.destinations import destinations

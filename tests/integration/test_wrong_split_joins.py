@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from coset.sources.reader import Reader
 from partitioning.documents.store import Store
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.order import Order, Ordered, OrderedStream
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import OwnTasks
+from partitioning.model.schemes import HotKeys
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.values import replace
 from spark_jobs.engine import kernel
 from spark_jobs.engine.kernel import TaskEnvironment

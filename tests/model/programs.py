@@ -8,8 +8,7 @@ from hashlib import sha256
 
 from coset.batches import planning, publication
 from coset.batches.attempt import Attempt
-from coset.batches.backfills import actions, request
-from coset.batches.backfills.swap import swaps
+from coset.batches.backfills import actions, request, swaps
 from coset.batches.sweeping import sweep
 from coset.batches.tables.logs import Logs
 from partitioning.authoring.pipeline import Pipeline
@@ -19,8 +18,7 @@ from partitioning.commands import Repeat, backfill_of
 from partitioning.documents.document import canonical, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import receipts
-from partitioning.documents.remembering_store import RememberingStore
-from partitioning.documents.store import Store
+from partitioning.documents.store import RememberingStore, Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind

@@ -15,9 +15,9 @@ import pytest
 
 from coset.batches import planning, publication
 from coset.batches.tables import delta, exchanged, logs, owners
-from partitioning.documents import document, first_use, ledger, s3_store, store
+from partitioning.documents import document, ledger, s3_store, store, stores
 from partitioning.documents.stores import store_at
-from partitioning.model.occasion import Occasion
+from partitioning.model.journal import Occasion
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
 from tests.model import known_delta
@@ -88,8 +88,8 @@ def seams() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(s3_store, "_client", lambda: Client(lambda request: HERE.ask(request)))
         patch.setattr(store, "ThreadPoolExecutor", Serial)
-        patch.setattr(first_use, "ThreadPoolExecutor", Serial)
-        patch.setattr(first_use, "token_hex", lambda _: HERE.name)
+        patch.setattr(stores, "ThreadPoolExecutor", Serial)
+        patch.setattr(stores, "token_hex", lambda _: HERE.name)
         patch.setattr(owners, "secrets", SimpleNamespace(token_hex=lambda _: f"store-of-{HERE.name}"))
         for module in (delta, exchanged, planning, s3_store):
             patch.setattr(module, "time", clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.samza.claims import SlotClaims
+from partitioning.samza.checkpoints import SlotClaims
 
 HASHES = st.lists(st.integers(0, 2**31 - 1), max_size=30)
 COUNTS = st.integers(1, 7)

@@ -7,7 +7,7 @@ from math import gcd, lcm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.cosets.assignment import Reading, assign, assign_owned
+from partitioning.cosets import Reading, assign, assign_owned
 from partitioning.hashes import placement_hash
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.schemes import tasks as tasks_scheme

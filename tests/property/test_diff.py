@@ -9,8 +9,7 @@ from math import lcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.diff.key_owners import kept
-from partitioning.diff.moved_keys import Portion, handovers
+from partitioning.diff.moved_keys import Portion, handovers, kept
 from partitioning.diff.plan_diff import diff
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.values import replace

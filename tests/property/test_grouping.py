@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.model.reasons import (
     AtLocation,
@@ -28,6 +27,7 @@ from partitioning.model.reasons import (
     MakesRoom,
     MoveReason,
 )
+from partitioning.model.statistics import Locality
 from partitioning.planning.groups.built_in import balanced_sticky, numbered_after
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 from partitioning.planning.groups.packing import Balance, largest_first

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coset.batches.incident_log import IncidentLog, milliseconds, this_process
+from coset.batches.watch import IncidentLog, milliseconds, this_process
 from partitioning.model.incident import Message, News, Outcome, Passed, Stopped, Teller, Trouble
 from partitioning.values import replace
 from tests.examples import examples

@@ -20,8 +20,8 @@ from partitioning.documents.document import decode, encode
 from partitioning.hashes import hash_of
 from partitioning.model.order import Order, OrderedStream
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, HashName, KeyFormat
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.takes import Disposition, Residues, Task, disposition, takes
 from spark_jobs.engine.intake import Intake

@@ -9,9 +9,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan, Stage, TaskRef
-from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import HotKeys, Scheme
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.planning.changeover import changeovers

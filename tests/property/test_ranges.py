@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.cosets.ranges import ranges
+from partitioning.cosets import ranges
 from partitioning.documents.document import decode, digest, encode
 from partitioning.errors import Refused
 from partitioning.model.offsets import Span

@@ -9,7 +9,7 @@ from math import lcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.cosets.assignment import stage_tasks
+from partitioning.cosets import stage_tasks
 from partitioning.model.graph import Op, Step
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Stage

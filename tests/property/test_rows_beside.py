@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coset.batches.backfills.swap.effects import effect_of, rows_beside
+from coset.batches.backfills.effects import effect_of, rows_beside
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger

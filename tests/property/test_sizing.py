@@ -13,12 +13,11 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.statistics import Statistics
 from partitioning.planning.planner import plan_batch
-from partitioning.sizing.footprint import footprint
 from partitioning.sizing.proposal import NEAR, Targets, propose
-from partitioning.sizing.workload import LEFT, Load, Workload
+from partitioning.sizing.workload import LEFT, Load, Workload, footprint
 from partitioning.values import replace
 from tests.examples import examples
 from tests.plans import COLUMNS, arrived

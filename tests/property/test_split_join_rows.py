@@ -14,8 +14,8 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, encode
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Op, Step
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan, Stage, TaskRef
+from partitioning.model.schemes import HotKeys
 from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.streams import NullKeys

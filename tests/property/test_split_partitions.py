@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.cosets.ranges import ranges
+from partitioning.cosets import ranges
 from partitioning.planning.stages.split_partitions import HEAVIER, LEAST, MOST_TASKS, SHARE, split_partitions
 
 HELD = st.lists(st.integers(0, 50_000), min_size=1, max_size=8).map(lambda counts: dict(enumerate(counts)))

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from coset.batches.backfills.pages import put_comparison
 from coset.batches.progress import PipelineProgress, Progress
 from coset.cli.metrics import metrics
 from coset.cli.output import Answer, OutputForm, Table, answer, printed, progress, show, show_error, step
-from coset.reports.backfill_page import put_comparison
 from coset.reports.site import Site
 from expectations.docs import Page, publish
 from partitioning.documents.ledger import Standing

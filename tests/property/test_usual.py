@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.model.usual import BEFORE, FEWEST, usual_from
+from partitioning.model.figures import BEFORE, FEWEST, usual_from
 
 VALUES = st.lists(st.none() | st.integers(-(10**9), 10**9) | st.floats(0, 1, allow_subnormal=False), max_size=70)
 

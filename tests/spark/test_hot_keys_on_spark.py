@@ -19,9 +19,9 @@ from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import HotRanges, OwnTasks
+from partitioning.model.schemes import HotKeys
 from tests.hot import HOT, Met, Skewed, counted, skewed, table_of
 from tests.kafka import COLUMNS, new_topic, produce
 from tests.running import next_batch, run_and_publish

@@ -6,7 +6,7 @@ import pytest
 
 from coset.batches.runners.local import Local
 from demo.s3_server import S3Server
-from partitioning.documents.locations import locations
+from partitioning.documents.receipts import locations
 from partitioning.errors import Refused
 from tests.small import SmallBatch, small_batch
 

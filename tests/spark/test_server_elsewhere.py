@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from coset.batches.runners.spark_server import TOKEN
-from demo.certificates import make_certificate
-from demo.s3_server import S3Server
+from demo.s3_server import S3Server, make_certificate
 from partitioning.documents.store import Store
 from tests import forked
 from tests.commands import PIPELINE, landed  # noqa: F401

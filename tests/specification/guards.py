@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coset.batches import planning, publication, sweeping
-from coset.batches.backfills.swap import swaps
+from coset.batches.backfills import swaps
 from coset.batches.tables import delta, exchanged
 from partitioning.documents.ledger import Ledger
 

@@ -16,12 +16,12 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.errors import Refused
+from partitioning.model.leaving import unifier_groups, unifier_levels
 from partitioning.model.plan import Stage
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import TaskFigures
-from partitioning.model.unifiers import groups, levels
 from partitioning.planning.partitioners.by_load import ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, residues_at, widest
 from partitioning.planning.partitioners.partitioners import ApexKeys, Even, PartitioningContext, assign_shares, changes
@@ -90,8 +90,8 @@ def test_3_the_same_input_gives_the_same_unifiers_and_shares_in_every_process() 
     code = """
 from partitioning.planning.partitioners.by_load import repartitioned
 from partitioning.planning.partitioners.key_shares import Share
-from partitioning.model.unifiers import groups, levels
-print([groups(5, width) for width in levels(5, 2)])
+from partitioning.model.leaving import unifier_groups, unifier_levels
+print([unifier_groups(5, width) for width in unifier_levels(5, 2)])
 print(repartitioned([Share(12, (each, each + 6), load=-1) for each in range(6)]))
 """
     said = {
@@ -117,8 +117,8 @@ def test_4_a_partitioner_that_returns_too_few_shares_is_refused() -> None:
 def test_4_every_unifier_is_fed_and_feeds_something() -> None:
     for parts in range(1, 100):
         left = parts
-        for width in levels(parts, 3):
-            taken = groups(left, width)
+        for width in unifier_levels(parts, 3):
+            taken = unifier_groups(left, width)
             assert all(taken)
             assert [part for group in taken for part in group] == list(range(left))
             left = width
@@ -160,7 +160,7 @@ def test_7_a_unifier_of_any_level_has_the_records_of_one_task_downstream_only() 
 
     # Of 120,000 records that 4 tasks wrote evenly for 3, a first unifier takes 2 parts of 4.
     apex = 120_000 * len({edge[1] for edge in into if edge[2] == into[0][2]}) // 4
-    ours = max(120_000 // 3 * len(group) // 4 for group in groups(4, levels(4, 2)[0]))
+    ours = max(120_000 // 3 * len(group) // 4 for group in unifier_groups(4, unifier_levels(4, 2)[0]))
     assert (apex, ours) == (60_000, 20_000)
 
 
@@ -203,8 +203,8 @@ def test_9_what_a_repartition_does_not_touch_stays_as_it_is() -> None:
 
 def test_10_nine_parts_with_a_limit_of_eight_are_shared_out_evenly() -> None:
     """Apex gives eight to one unifier and hands the ninth on as it is."""
-    (width,) = levels(9, 8)
-    assert [len(group) for group in groups(9, width)] == [5, 4]
+    (width,) = unifier_levels(9, 8)
+    assert [len(group) for group in unifier_groups(9, width)] == [5, 4]
 
 
 def test_11_a_partition_more_of_one_stream_moves_none_of_another() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.cosets.assignment import Reading, assign, assign_owned, assign_whole
+from partitioning.cosets import Reading, assign, assign_owned, assign_whole
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement

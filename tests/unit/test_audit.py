@@ -8,7 +8,7 @@ from zipfile import ZipFile
 import pyarrow.parquet as pq
 import pytest
 
-from coset.batches.auditing import judged_keys
+from coset.batches.auditing import produced
 from coset.batches.auditing.audit import audit
 from coset.batches.auditing.audit_tables import load, load_some
 from partitioning.authoring.words import NullKey
@@ -135,7 +135,7 @@ def test_without_an_audit_there_is_nothing_to_read_back() -> None:
 
 
 def test_keys_in_two_tasks_come_first_when_there_are_too_many_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judged_keys, "KEYS_JUDGED", 5)
+    monkeypatch.setattr(produced, "KEYS_JUDGED", 5)
     plan, seen = batch()
     victim = next(each for each in seen if each.key == "N39" and each.stream == "planes")
     other = TaskRef(victim.task.stage, 1 - victim.task.task)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coset.batches.backfills.gaps import gaps
-from coset.batches.balances import EVERY, balance, settled
+from coset.batches.backfills.outlook import gaps
+from coset.batches.ends import EVERY, balance, settled
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry

@@ -13,8 +13,8 @@ from coset.reports.batch_index import add, compare, exchange, give_up, made_anew
 from coset.reports.plots import DRAWN
 from coset.reports.site import Site, listed, outcome
 from partitioning.documents.store import Entry, Store
+from partitioning.model.figures import BEFORE
 from partitioning.model.outcome import Outcome
-from partitioning.model.usual import BEFORE
 from partitioning.model.verdict import Commit, TableVersion
 from tests.memory_store import MemoryStore
 

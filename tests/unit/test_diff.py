@@ -13,10 +13,8 @@ from typer.testing import CliRunner, Result
 
 from coset.cli.main import app
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.diff.declarations import changes
-from partitioning.diff.key_owners import kept
-from partitioning.diff.moved_keys import Portion, handovers, moved
-from partitioning.diff.plan_diff import diff, diff_sections
+from partitioning.diff.moved_keys import Portion, handovers, kept, moved
+from partitioning.diff.plan_diff import changes, diff, diff_sections
 from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest, encode, pack
 from partitioning.explain.explain import explain

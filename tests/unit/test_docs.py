@@ -12,9 +12,8 @@ import pytest
 import typer
 
 from coset.cli.main import app
-from partitioning.actors import Actor, actor
 from partitioning.errors import CosetError
-from partitioning.kinds import Kind
+from partitioning.kinds import Actor, Kind, actor
 from partitioning.model.outcome import Outcome
 from tests.corpus import kinds
 from tests.offline_first import installing

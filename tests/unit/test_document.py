@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from partitioning.documents.document import canonical, decode, digest, encode
 from partitioning.documents.document import plain as shown_plain
-from partitioning.documents.stored_columns import from_columns, to_columns
+from partitioning.documents.plan_form import from_columns, to_columns
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
 from partitioning.model.takes import Task

@@ -15,17 +15,14 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.graph import Graph, Op
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, Placement
 from partitioning.model.plan import Exchange, Plan
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.reasons import AskedFor, Unplaced
-from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StateInput
+from partitioning.model.stage_inputs import ExchangeInput, PlannedStream, ResultInput, StateInput
 from partitioning.model.statistics import Statistics
 from partitioning.planning.exchanges.cuts import Cut, cuts
 from partitioning.planning.exchanges.derived_placements import derive_placements
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
-from partitioning.sizing.footprint import footprint
 from partitioning.sizing.proposal import Targets, propose
-from partitioning.sizing.traffic import Traffic, traffic
-from partitioning.sizing.workload import Workload
+from partitioning.sizing.workload import Traffic, Workload, footprint, traffic
 from partitioning.values import replace
 from tests.exchanged import why
 from tests.plans import plan_of, tails, tails_found

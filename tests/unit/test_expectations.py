@@ -360,7 +360,7 @@ def test_whether_garbage_is_collected_is_after_the_import_as_it_was(
 ) -> None:
     was, switch = gc.isenabled(), {True: gc.enable, False: gc.disable}
     if fails:
-        monkeypatch.setitem(sys.modules, "expectations.watermarks", None)
+        monkeypatch.setitem(sys.modules, "expectations.continuity", None)
     switch[collecting]()
     try:
         with pytest.raises(ImportError) if fails else nullcontext():

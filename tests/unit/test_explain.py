@@ -11,7 +11,7 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.words import NullKey
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.documents.document import decode, digest, encode
 from partitioning.explain.explain import assignment_document, explain
 from partitioning.model.plan import Plan, TaskMove, TaskRef

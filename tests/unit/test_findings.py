@@ -19,7 +19,7 @@ import pytest
 import typer
 
 from coset.airflow.shown import remember, say, shown
-from coset.batches.waiting import found_by
+from coset.batches.pace import found_by
 from coset.cli.main import app
 from partitioning import commands, errors
 from partitioning.commands import Command, Repeat, Replan, Report, Run, Shown, Then

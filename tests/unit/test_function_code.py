@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from partitioning.function_code import digest_of
-from partitioning.imports import code_of
+from partitioning.imports import code_of, digest_of
 
 SOURCE = '''
 """Scores."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import move_reason
-from partitioning.model.locality import Locality
+from partitioning.model.order import read_together
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import (
     AtLocation,
@@ -32,7 +32,7 @@ from partitioning.model.reasons import (
     Unit,
 )
 from partitioning.model.schemes import elastic
-from partitioning.model.shared_reads import read_together
+from partitioning.model.statistics import Locality
 from partitioning.planning.groups.built_in import balanced_sticky
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 from partitioning.values import replace

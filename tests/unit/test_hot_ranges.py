@@ -16,10 +16,10 @@ from partitioning.documents.document import decode, encode
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Op
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.reasons import HotRanges
+from partitioning.model.schemes import HotKeys
 from partitioning.model.stage_inputs import Input, StreamInput
 from partitioning.model.statistics import HeavyShare, Statistics
 from partitioning.model.takes import Residues, takes

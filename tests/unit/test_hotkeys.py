@@ -11,16 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coset.sources.reader import Batch
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Op
 from partitioning.model.order import Order, OrderedStream
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, Placement
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import HeavyKey
 from partitioning.model.schemes import tasks as tasks_scheme
-from partitioning.model.stage_inputs import ExchangeInput, Input, StreamInput
+from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedPartition, StreamInput
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.sizing.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys

@@ -6,13 +6,12 @@ from collections import Counter
 
 import pytest
 
-from coset.batches.incident_log import IncidentLog, this_process
+from coset.batches.watch import IncidentLog, this_process
 from partitioning.commands import Replan, Shown
 from partitioning.documents.document import encode
 from partitioning.errors import Finding, Refused, about
-from partitioning.explain.incident_texts import text, title
 from partitioning.kinds import Kind
-from partitioning.model.incident import MOST_DUE, Passed, Severity, Stopped, Trouble, WatchedRuns
+from partitioning.model.incident import MOST_DUE, Passed, Severity, Stopped, Trouble, WatchedRuns, text, title
 from tests.memory_store import MemoryStore
 
 AT = 1_795_514_400_000

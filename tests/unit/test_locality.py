@@ -7,11 +7,11 @@ import socket
 import pytest
 
 from partitioning.documents.document import encode
-from partitioning.documents.locations import GroupLocality, locations
+from partitioning.documents.receipts import GroupLocality, locations
 from partitioning.errors import Refused
-from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
 from partitioning.model.receipt import Receipt
+from partitioning.model.statistics import Locality
 from partitioning.planning.groups.grouping import SizedTask, grouped
 from spark_jobs.engine.location import ENVIRONMENT, check_location
 from tests.memory_store import MemoryStore

@@ -19,7 +19,7 @@ _ABOUT_BATCHES = "what batches do about the word of the model, or expectations j
 _COMMANDS = "a command as it is typed, and what it does"
 FILES = {
     "__init__.py": "a package",
-    **dict.fromkeys(("continuity.py", "ends.py", "gaps.py", "table_rows.py", "watermarks.py"), _ABOUT_BATCHES),
+    **dict.fromkeys(("continuity.py", "table_rows.py", "watermarks.py"), _ABOUT_BATCHES),
     **dict.fromkeys(("backfills.py", "batches.py", "trial.py"), _COMMANDS),
 }
 

@@ -16,7 +16,7 @@ from coset.cli.app import app, settings_of
 from coset.cli.commands import backfills, batches, upkeep  # noqa: F401  they name the commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.errors import Refused
 from partitioning.model.schemes import COGROUP, Scheme, SchemeKind
 from partitioning.planning.stages.draft import StageDraft

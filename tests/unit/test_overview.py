@@ -10,7 +10,7 @@ from coset.reports.batch_index import add, published
 from coset.reports.overview import note, note_backfill, note_run, of_rows, overview_of, put_overview
 from coset.reports.site import Site
 from coset.reports.timeliness import ScheduledBy, ScheduledRun, after_run, timeliness
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import as_time
 from partitioning.model.verdict import Commit, TableVersion
 from tests.memory_store import MemoryStore
 

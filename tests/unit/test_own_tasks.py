@@ -13,10 +13,10 @@ from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.documents.document import decode, encode
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.hashes import placement_hash
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.private import MASK
 from partitioning.model.reasons import GcdOf, OwnTasks
+from partitioning.model.schemes import HotKeys
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.takes import Residues, takes
 from partitioning.planning.stages.bounds import most_tasks, most_waves

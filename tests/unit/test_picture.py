@@ -10,8 +10,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.plan import Plan
-from partitioning.pictures.colours import DARK, LIGHT, Colours
-from partitioning.pictures.drawing import Box, BoxGroup, Drawing, drawing
+from partitioning.pictures.drawing import DARK, LIGHT, Box, BoxGroup, Colours, Drawing, drawing
 from partitioning.pictures.layout import Frame, laid_out
 from partitioning.pictures.lettering import fitted, width
 from partitioning.pictures.mermaid import mermaid

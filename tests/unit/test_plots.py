@@ -17,8 +17,8 @@ from coset.reports.figure_list import FIGURES, Figure, FigureTopic
 from coset.reports.plots import DRAWN, HEIGHT, WIDTH, Plot, cells, marks, plots, unusual
 from coset.reports.site import Site
 from expectations.checkpoint import judge
-from partitioning.model.occasion import Occasion
-from partitioning.model.usual import usual_from
+from partitioning.model.figures import usual_from
+from partitioning.model.journal import Occasion
 from partitioning.values import replace
 from tests.evidence import batch, evidence, judged, receipts
 from tests.memory_store import MemoryStore

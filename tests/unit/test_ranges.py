@@ -14,20 +14,19 @@ from coset.sources.landed_reader import LandedReader
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import canonical, decode, digest, encode
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.offsets import Span
-from partitioning.model.order import Order, OrderedStream, order_of
+from partitioning.model.order import Order, OrderedStream, order_of, read_together
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import InRanges
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.schemes import Scheme, records
-from partitioning.model.shared_reads import read_together
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures, statistics_of
 from partitioning.model.streams import Stream
 from partitioning.model.takes import Task
@@ -36,10 +35,9 @@ from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.bounds import most_waves
 from partitioning.planning.task_sizes import sized
 from partitioning.sections import markdown
-from partitioning.sizing.footprint import footprint
-from partitioning.sizing.hotkeys import COMBINE, SPLIT, SPREAD, hot_keys
-from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
+from partitioning.sizing.hotkeys import COMBINE, SPLIT, SPREAD, HotPartition, hot_keys, hot_partitions
 from partitioning.sizing.proposal import Targets, propose
+from partitioning.sizing.workload import footprint
 from partitioning.values import replace
 from tests.checked import said
 from tests.goldens import expect_golden

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partitioning.documents.remembering_store import RememberingStore
+from partitioning.documents.store import RememberingStore
 from tests.memory_store import MemoryStore
 
 STAY = (

@@ -92,7 +92,7 @@ def test_a_change_is_followed_through_theimports_of_the_clone() -> None:
 
     files = nearest(["partitioning/planning/watermarks.py"], imports())
     tests = [file for file in files if file.startswith("tests/integration/test_")]
-    assert tests[0] == "tests/integration/test_watermarks.py"
+    assert "tests/integration/test_watermarks.py" in tests[:3]
     assert "tests/integration/test_windows.py" in tests
 
 

@@ -8,7 +8,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from coset.batches.backfills.comparison.compared_rows import compared, nearly
+from coset.batches.compared_rows import compared, nearly
 from partitioning.model.backfill import Difference
 
 

@@ -13,9 +13,17 @@ import pytest
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.samza.checkpoints import Again, Checkpoint, Start, bucket_of, claims_of, read_checkpoints, starts
-from partitioning.samza.claims import SlotClaims
-from partitioning.samza.key_buckets import ELASTIC_FINAL, key_bucket
+from partitioning.samza.checkpoints import (
+    Again,
+    Checkpoint,
+    SlotClaims,
+    Start,
+    bucket_of,
+    claims_of,
+    read_checkpoints,
+    starts,
+)
+from partitioning.samza.groupers import ELASTIC_FINAL, key_bucket
 from tests.refused import finding_of
 from tests.samza import answers
 

@@ -9,23 +9,26 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.words import KeyFormatName
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash
-from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.model.schemes import Scheme
+from partitioning.model.statistics import Locality
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 from partitioning.planning.groups.packing import Balance
-from partitioning.samza.groupers import group_by_container_count, group_by_container_ids
-from partitioning.samza.groupings import (
+from partitioning.samza.groupers import (
+    ELASTIC_FINAL,
+    RELEASE,
     Grouping,
     SystemPartition,
+    group_by_container_count,
+    group_by_container_ids,
     group_by_partition,
     group_by_stream_partition,
+    key_bucket,
     previous_partition,
 )
-from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, key_bucket
 from tests.plans import arrived, plan_of, takers
 from tests.samza import answers
 from tests.samza_containers import Compared, cases, located, resized, tasks, totals

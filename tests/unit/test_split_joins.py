@@ -20,11 +20,11 @@ from partitioning.explain.reason_texts import stage_reason
 from partitioning.explain.surprises import OneKey, surprises
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Join, Op, Step
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.offsets import Span
+from partitioning.model.order import read_together
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.reasons import OwnTasks
-from partitioning.model.shared_reads import read_together
+from partitioning.model.schemes import HotKeys
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.takes import Residues, Task, takes
 from partitioning.planning.stages.bounds import most_tasks
@@ -32,7 +32,7 @@ from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.split_joins import join_of
 from partitioning.planning.stages.split_partitions import MOST_TASKS
 from partitioning.sizing.hotkeys import NOTHING, SPLIT, hot_keys
-from partitioning.sizing.hotown import hot_own
+from partitioning.sizing.hotsplits import hot_own
 from partitioning.values import replace
 from tests.checked import said
 from tests.plans import arrived, plan_of

@@ -9,7 +9,7 @@ from coset.batches.history import history, statistics
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.occasion import Effort, Occasion
+from partitioning.model.journal import Effort, Occasion
 from partitioning.model.plan import TaskRef
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.statistics import KeyFigures, TaskFigures, statistics_of

@@ -63,7 +63,7 @@ def test_a_limit_that_may_be_raised_is_raised() -> None:
 
 IMPORTING = """
 import sys
-from coset.cli.interrupts import hold_while_importing
+from coset.cli.machine import hold_while_importing
 
 hold_while_importing()
 sys.path.insert(0, sys.argv[1])

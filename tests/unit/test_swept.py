@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from coset.batches.backfills.request import comparison_key
-from coset.batches.sweeping import left_over, sweep
-from coset.batches.swept import swept
+from coset.batches.sweeping import left_over, sweep, swept
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coset.sources.reader import WHY, Batch
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.receipt import MODULUS, Offender, Violation, offset_digest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.model.unifiers import groups, levels
+from partitioning.model.leaving import unifier_groups, unifier_levels
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 CASES = json.loads((VECTORS / "cascade_shapes.json").read_text())
@@ -42,8 +42,8 @@ class Tree:
 
 def balanced(parts: int, fan_in: int | None) -> Tree:
     fan_ins = []
-    for width in levels(parts, fan_in):
-        fan_ins.append(tuple(len(group) for group in groups(parts, width)))
+    for width in unifier_levels(parts, fan_in):
+        fan_ins.append(tuple(len(group) for group in unifier_groups(parts, width)))
         parts = width
     return Tree((*fan_ins, (parts,)))
 
@@ -99,8 +99,8 @@ def test_every_part_is_taken_once_at_every_level() -> None:
     for fan_in in range(2, 9):
         for parts in range(1, 130):
             left = parts
-            for width in levels(parts, fan_in):
-                taken = groups(left, width)
+            for width in unifier_levels(parts, fan_in):
+                taken = unifier_groups(left, width)
                 assert [part for group in taken for part in group] == list(range(left))
                 assert {len(group) for group in taken} <= {left // width, -(-left // width)}
                 assert 1 <= max(map(len, taken)) <= fan_in
@@ -109,10 +109,10 @@ def test_every_part_is_taken_once_at_every_level() -> None:
 
 
 def test_without_a_limit_there_are_no_levels() -> None:
-    assert levels(1_000, None) == ()
+    assert unifier_levels(1_000, None) == ()
 
 
 def test_no_parts_and_a_fan_in_that_combines_nothing_are_refused_together() -> None:
     with pytest.raises(Refused) as refusal:
-        levels(0, 1)
+        unifier_levels(0, 1)
     assert len(refusal.value.findings) == 2

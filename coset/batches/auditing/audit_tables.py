@@ -60,7 +60,7 @@ _ADDED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Audit:
     """The audit tables of an attempt. `TABLES` has their columns.
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+import pandas as pd
+
 from coset.batches.auditing.audit_tables import parquet
 from partitioning.commands import Replan
 from partitioning.documents.ledger import Ledger
@@ -15,10 +17,10 @@ from partitioning.documents.store import at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
+from partitioning.model.gaps import Explained, Gap
 from partitioning.model.leaving import Left, partitions_of
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.receipt import (
     MODULUS,
     PartitionReceipt,
@@ -28,8 +30,16 @@ from partitioning.model.receipt import (
     range_digest,
     records_by_readers,
 )
-from partitioning.model.shared_keys import Place, counted_once
-from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
+from partitioning.model.stage_inputs import (
+    ExchangeInput,
+    Input,
+    PlannedPartition,
+    PlannedStream,
+    ResultInput,
+    StateInput,
+    StreamInput,
+)
+from partitioning.model.statistics import Place, counted_once
 from partitioning.model.streams import NullKeys
 
 
@@ -196,3 +206,16 @@ def _held(accounts: Sequence[PartitionReceipt]) -> str:
     if any(len(digests) > 1 or "" in digests for digests in by_range.values()):
         return ""
     return _text(sum(int(held, 16) for digests in by_range.values() for held in digests) % MODULUS)
+
+
+def broker_gaps(plan: Plan, coverage: pd.DataFrame) -> Iterator[Gap]:
+    """How many offsets without a record each planned range of a topic has, by the audit's coverage table."""
+    rows = coverage.drop_duplicates(["input", "partition"])
+    records = {(row.input, int(row.partition)): int(row.planned) for row in rows.itertuples()}
+    for stream in plan.streams:
+        if stream.declared.counted_by_plan:
+            continue
+        for planned in stream.partitions:
+            missing = planned.records - records.get((stream.name, planned.partition), planned.records)
+            if missing > 0:
+                yield Gap(stream.range(planned.partition), missing, Explained.BROKER, planned.files[-1].path)

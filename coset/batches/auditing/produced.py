@@ -1,15 +1,33 @@
-"""Production: how many rows the steps of each task made, beside how many rows its files have."""
+"""What tasks made: rows of steps beside rows of files, sampled keys, and the first records that broke a rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
+from hashlib import sha256
+from typing import assert_never
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coset.batches.auditing.audit_tables import TABLES, parquet
+from coset.sources.s3 import reaching
+from partitioning.commands import Replan, Then
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import at_once
+from partitioning.errors import Finding, Refused
+from partitioning.hashes import hash_of, homes_of, read_key
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import Mode, Op, waiting
+from partitioning.model.graph import Mode, Op, quote, waiting
 from partitioning.model.leaving import given_to, leavings
-from partitioning.model.plan import Plan, Stage
-from partitioning.model.receipt import Made, TaskReceipt
-from partitioning.model.stage_inputs import StateInput
+from partitioning.model.placement import KeyFormat
+from partitioning.model.plan import Plan, Stage, TaskRef
+from partitioning.model.private import MASK
+from partitioning.model.receipt import Made, Offender, Receipt, TaskReceipt, Violation
+from partitioning.model.stage_inputs import Input, StateInput, StreamInput
+from partitioning.values import replace
+from spark_jobs.engine.sampled_keys import unpacked
 
 # These steps pass each record on unchanged.
 _MOVING = (Op.MERGE, Op.REPARTITION)
@@ -112,3 +130,166 @@ def _taken(plan: Plan, stage: Stage, task: TaskReceipt, name: str) -> int | None
 def _is_table(plan: Plan, name: str) -> bool:
     """Whether the stream is a table, of which only the latest record of each key counts."""
     return any(stream.name == name and stream.declared.table for stream in plan.streams)
+
+
+# Great Expectations judges small tables. Of more keys than this it gets the worst.
+KEYS_JUDGED = 50_000
+
+
+def judged_keys(ledger: Ledger, plan: Plan, read: Iterable[Receipt]) -> pa.Table:
+    """The sampled keys of all tasks, up to `KEYS_JUDGED`, first those that several tasks of a stage took. Tasks that
+    share a hot key are the first of them.
+
+    Raises Refused with all findings if a file of sampled keys is missing or is not what its receipt says.
+    """
+    first = {
+        TaskRef(stage.name, number): TaskRef(stage.name, numbers[0])
+        for stage in plan.stages
+        for numbers in stage.shares
+        for number in numbers
+    }
+    then: Then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
+    sampled = [
+        (task, _file_of_keys(receipt, task))
+        for receipt in read
+        for task in receipt.tasks
+        if any(seen.keys for seen in task.partitions)
+    ]
+    files = list(dict.fromkeys(file for _, file in sampled if file))
+    stored = dict(zip(files, at_once(partial(_keys_in, ledger, then), files), strict=True))
+    tables, findings = [], []
+    for task, file in sampled:
+        expected = {(seen.input, seen.partition): seen.keys for seen in task.partitions if seen.keys}
+        where, found = ledger.uri(file.path if file else f"{ledger.pipeline}/audits"), stored[file] if file else None
+        if found is None:
+            what = f"the sampled keys of task {task.task} are missing"
+            findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task))
+            continue
+        if "stage" in found.schema.names:
+            found = found.filter(_is_of(task.task))
+        table = _task_keys(first.get(task.task, task.task), found)
+        counted = table.group_by(["input", "partition"], use_threads=False).aggregate([([], "count_all")]).to_pydict()
+        places = zip(counted["input"], counted["partition"], strict=True)
+        if dict(zip(places, counted["count_all"], strict=True)) != expected:
+            what = f"task {task.task} sampled {sum(expected.values()):,} keys, its file holds {len(table):,} others"
+            findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task, keys=len(table)))
+        tables.append(table)
+    if findings:
+        raise Refused(*findings)
+    return _worst_first(pa.concat_tables(tables) if tables else TABLES["keys"].empty_table())
+
+
+def _file_of_keys(receipt: Receipt, task: TaskReceipt) -> Artefact | None:
+    """The file with the sampled keys of a task: that of its group, in versions before 0.3.0 its own."""
+    return receipt.keys or next(iter(task.left(Role.KEYS)), None)
+
+
+def _keys_in(ledger: Ledger, then: Then, file: Artefact) -> pa.Table | None:
+    """The sampled keys in a file. None if there is no such file. Raises Refused if it is damaged."""
+    data, where = ledger.store.get(file.path), ledger.uri(file.path)
+    if data is None:
+        return None
+    if not file.path.endswith(".arrow"):
+        return parquet(data, where, then)
+    content = f"sha256:{sha256(data).hexdigest()}"
+    if content != file.digest:
+        what = f"the file has the content {content}, not {file.digest}"
+        raise Refused.of(Kind.TASK_FILES, what, where, then, file=file.path)
+    with reaching("the file cannot be read", where, then):
+        return unpacked(data)
+
+
+def _is_of(task: TaskRef) -> pc.Expression:
+    return (pc.field("stage") == task.stage) & (pc.field("task") == task.task)
+
+
+def _task_keys(task: TaskRef, file: pa.Table) -> pa.Table:
+    columns = {
+        "stage": pa.array([task.stage] * len(file), pa.string()),
+        "task": pa.array([task.task] * len(file), pa.int64()),
+    }
+    return pa.table(
+        [columns[field.name] if field.name in columns else file[field.name] for field in TABLES["keys"]],
+        names=TABLES["keys"].names,
+    ).cast(TABLES["keys"])
+
+
+def _worst_first(sampled: pa.Table) -> pa.Table:
+    of_key = ["stage", "key"]
+    taken = sampled.group_by(of_key, use_threads=False).aggregate([("task", "min"), ("task", "max")])
+    by_one = pc.equal(taken["task_min"], taken["task_max"])
+    marked = sampled.join(taken.select(of_key).append_column("by one", by_one), of_key, use_threads=False)
+    order = ("by one", *of_key, "task", "input", "partition")
+    places = pc.sort_indices(marked, [(name, "ascending") for name in order])
+    return marked.take(places[:KEYS_JUDGED]).select(TABLES["keys"].names).cast(TABLES["keys"])
+
+
+def violations(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
+    """A row for each offender in the receipts."""
+    for task in tasks:
+        for seen in task.partitions:
+            for offender in seen.offenders:
+                yield {
+                    "violation": offender.violation.value,
+                    "stage": task.task.stage,
+                    "task": task.task.task,
+                    "input": seen.input,
+                    "partition": offender.partition,
+                    "offset": offender.offset,
+                    "key": offender.key,
+                    "sentence": _sentence(plan, task.task, seen.input, offender),
+                }
+
+
+def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
+    stage = plan.stage(task.stage)
+    (read,) = (read for read in stage.inputs if read.name == name)
+    at = f"{name}-{offender.partition} at offset {offender.offset:,}"
+    says = f"key {offender.key!r}, {at}"
+    match offender.violation:
+        case Violation.NULL_KEY:
+            return f"{at} has no key, and {name} refuses records without one"
+        case Violation.SET_ASIDE:
+            return f"{at}: {offender.why}"
+        case Violation.OFFSET:
+            return f"{at} does not follow the offset before it"
+        case Violation.FOREIGN if offender.key == MASK:
+            return f"{says}, belongs in another partition"
+        case Violation.STRAY if offender.key == MASK:
+            return f"{says}, belongs to another task than {task.task}, which took it"
+        case Violation.FOREIGN:
+            count = read.placement.partitions
+            lies = read.placement
+            if isinstance(read, StreamInput):
+                lies = replace(lies, hash=plan.stream(read.name).declared.hash)
+            homes = " or ".join(map(str, homes_of(_key(read, offender), lies, read.name)))
+            belongs = f"belongs in partition {homes} of {count}"
+            if count != (read.partitions if isinstance(read, StreamInput) else len(read.numbers)):
+                belongs = f"belongs in a partition ≡ {homes} modulo {count}"
+            whose = "its producer" if isinstance(read, StreamInput) else "the task that wrote it"
+            return f"{says}, {belongs}, where {whose} did not put it{_signed_zero(read, offender)}"
+        case Violation.STRAY:
+            residue = _hash(read, offender) % stage.cosets
+            owner = next((other.task for other in stage.tasks if residue in other.owns), "none")
+            return f"{says}, belongs to task {owner} of {len(stage.tasks)}, but task {task.task} took it"
+        case _:
+            assert_never(offender.violation)
+
+
+def _signed_zero(read: Input, offender: Offender) -> str:
+    """The remedy for the key -0.0: SQL takes it for equal to 0.0, but the producer's bytes differ."""
+    placement = read.placement
+    if placement.key_format != KeyFormat.DOUBLE or offender.key not in {"-0", "-0.0"}:
+        return ""
+    key = quote(placement.key)
+    then = f"declare the stream with hash='opaque' and go on from rekey('key', sql='{key} + 0', key_format='double')"
+    return f", by its bytes; in SQL -0.0 equals 0.0, so both are one key: {then}"
+
+
+def _hash(read: Input, offender: Offender) -> int:
+    return hash_of(read.placement.hash, read.name)(_key(read, offender), read.placement.key_format)
+
+
+def _key(read: Input, offender: Offender) -> object:
+    assert offender.key is not None
+    return read_key(offender.key, read.placement.key_format)

@@ -12,16 +12,14 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from coset.batches.backfills.comparison.comparing import compare
-from coset.batches.backfills.comparison.pages import comparison_page
-from coset.batches.backfills.pacing import control
-from coset.batches.backfills.pacing.control import check_may_run, check_not_cancelled
+from coset.batches.backfills import limits, swaps
+from coset.batches.backfills.comparing import compare
+from coset.batches.backfills.effects import Layers, first_behind, keeping, unlike
+from coset.batches.backfills.limits import check_may_run, check_not_cancelled
+from coset.batches.backfills.pages import comparison_page, put_comparison, put_page
 from coset.batches.backfills.planned_again import asking_anew, planned_again
 from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
-from coset.batches.backfills.swap import swaps
-from coset.batches.backfills.swap.behind import first_behind, keeping, unlike
-from coset.batches.backfills.swap.layers import Layers
-from coset.batches.backfills.swap.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
+from coset.batches.backfills.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
 from coset.batches.ref import BatchRef
@@ -30,7 +28,6 @@ from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
 from coset.batches.tables.held import not_exchangeable
 from coset.batches.tables.iceberg import follow
 from coset.reports import batch_index
-from coset.reports.backfill_page import put_comparison, put_page
 from coset.reports.overview import note_backfill
 from coset.reports.site import Site
 from coset.sources.counting import Counting, uncounted
@@ -43,7 +40,7 @@ from partitioning.commands import Backfills, Restore, Run
 from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.state_files import StateFiles
+from partitioning.documents.receipts import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
@@ -345,7 +342,7 @@ def undo(store: Store, backfill: Backfill, why: str, who: str = "", *, docs: Pat
 
 def pause(store: Store, backfill: Backfill, why: str) -> None:
     """Start no task group of a backfill until it is resumed. Raises Refused if it is cancelled."""
-    control.pause(store, backfill, who=getpass.getuser(), why=why, at=clock_time())
+    limits.pause(store, backfill, who=getpass.getuser(), why=why, at=clock_time())
 
 
 def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str, docs: Path | None = None) -> LeftOver:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.comparison.repaired import with_files_of_now
-from coset.batches.backfills.swap.swaps import in_force, state_ledger
-from coset.batches.balances import balance
+from coset.batches.backfills.repaired import with_files_of_now
+from coset.batches.backfills.swaps import in_force, state_ledger
 from coset.batches.code import with_code
-from coset.batches.ends import ends_before
+from coset.batches.ends import balance, ends_before
 from coset.batches.history import replayed, statistics
 from coset.batches.planning import end_of_day, kept_by, result_columns
 from coset.batches.renamed_columns import misread, other_parts
@@ -27,9 +26,9 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING
 from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column, Stream
 from partitioning.planning.origins import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived

@@ -1,19 +1,24 @@
-"""The requests for backfills: which batches of a pipeline are run again, and how they are planned."""
+"""The requests for backfills: which batches are run again, how they are planned, and which wait for their swap."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from partitioning.commands import Backfills, Status
-from partitioning.documents.document import decode, encode
+from coset.batches.backfills.swaps import blockers, in_place, taken_back
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.commands import BackfillAsking, Backfills, Command, Status, SwapAsking, Then
+from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, key_of
+from partitioning.planning.beginnings import beginnings
+from partitioning.planning.origins import graph_of, over
 from partitioning.values import replace
+from spark_jobs.sql.engines import engine
 
 
 def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int, ...]:
@@ -77,3 +82,43 @@ def comparison_of(store: Store, backfill: Backfill) -> Comparison | None:
     """The last comparison. None if there is none yet."""
     data = store.get(comparison_key(backfill))
     return None if data is None else decode(Comparison, data, f"{store.root}/{comparison_key(backfill)}")
+
+
+def with_swap(refusal: Refused, store: Store, pipeline: Pipeline) -> Refused:
+    """The refusal of a plan, which names the swap in place of a backfill of all batches if one was compared, would let
+    the pipeline go on, and nothing keeps it from its place."""
+    if not any(isinstance(part, BackfillAsking) for finding in refusal.findings for part in _parts(finding.next)):
+        return refusal
+    if (swap := _swap(store, pipeline)) is None:
+        return refusal
+    return refusal.saying(lambda finding: replace(finding, next=tuple(_named(swap, _parts(finding.next)))))
+
+
+def _parts(then: Then) -> tuple[str | Command, ...]:
+    return then if isinstance(then, tuple) else (then,)
+
+
+def _named(swap: SwapAsking, parts: tuple[str | Command, ...]) -> Iterator[str | Command]:
+    for part in parts:
+        if isinstance(part, BackfillAsking) and part.cascade and part.first == 0:
+            yield from (swap, " puts the one in place that was compared")
+        else:
+            yield part
+
+
+def _swap(store: Store, pipeline: Pipeline) -> SwapAsking | None:
+    newest = next(reversed(list(backfills(store, pipeline.name))), None)
+    found = comparison_of(store, newest) if newest else None
+    if newest is None or found is None or in_place(store, newest) or taken_back(store, newest):
+        return None
+    last = Ledger(store, newest.name).plan(newest.batches[-1])
+    if last is None or blockers(store, newest, found):
+        return None
+    written = {write.table: None for write in pipeline.writes}
+    columns = [column for stream in last.streams for column in stream.columns]
+    if not written.keys() <= {write.declared.table for write in last.writes()}:
+        return None
+    now = over(pipeline.graph, last.streams)
+    if any(beginnings(now, graph_of(last), written)) or engine(now, columns, last).mixing:
+        return None
+    return SwapAsking(pipeline.name, newest.number, digest(found))

@@ -23,7 +23,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import ALLOWED
 from partitioning.kinds import Kind
 from partitioning.model import sources
-from partitioning.model.tables_at import TABLES
+from partitioning.model.root_names import TABLES
 
 SPARK_JOBS = Path(__file__).resolve().parents[3] / "spark_jobs"
 # The spark-submit of the imported PySpark.

@@ -22,8 +22,8 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from coset.batches.backfills.comparison.compared_rows import rows_of
-from coset.batches.backfills.swap.swaps import finish, in_force
+from coset.batches.backfills.swaps import finish, in_force
+from coset.batches.compared_rows import rows_of
 from coset.batches.tables.deletion_vectors import PREFIX, version_of
 from coset.batches.tables.delta import path_in
 from coset.batches.tables.exchanged import removals, taken

@@ -44,7 +44,7 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
-from partitioning.model.tables_at import TABLES
+from partitioning.model.root_names import TABLES
 from spark_jobs.tables.table_schema import RESIDUE, folder
 
 _TRIES = 5

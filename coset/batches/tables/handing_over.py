@@ -6,7 +6,7 @@ from functools import partial
 
 from deltalake.exceptions import CommitFailedError
 
-from coset.batches.backfills.swap.swaps import finish
+from coset.batches.backfills.swaps import finish
 from coset.batches.tables.logs import Logs, opened, unknown
 from coset.batches.tables.noting import asking_no_more
 from coset.batches.tables.owners import Owner, check_owner, name_owner, owner_of, who_wrote

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from deltalake import DeltaTable
 
-from coset.batches.backfills.swap.swaps import finish
+from coset.batches.backfills.swaps import finish
 from coset.batches.sweeping import pipelines_in
 from coset.batches.tables.held import held_in
 from coset.batches.tables.logs import opened
@@ -16,16 +16,13 @@ from coset.batches.tables.owners import store_id
 from coset.sources.files import Files
 from partitioning.commands import MoveTables, Run
 from partitioning.documents.document import decode, encode
-from partitioning.documents.first_use import check_first_use
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
-from partitioning.documents.split_store import SplitStore
-from partitioning.documents.stores import store_at
+from partitioning.documents.stores import SplitStore, check_first_use, store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.root_names import STORE_ID
-from partitioning.model.tables_at import TABLES, TablesAt, key_of, usual
+from partitioning.model.root_names import STORE_ID, TABLES, TablesAt, tables_at_key, usual_tables
 from spark_jobs.engine.occasions import clock_time
 from spark_jobs.tables.table_schema import folder
 
@@ -80,7 +77,7 @@ def _address(store: SplitStore) -> str:
 def _checked(store: SplitStore, address: str) -> str:
     """The address in its usual form. Raises Refused if it is none, or if it lies within the store or around it."""
     found, root = store_at(address).root, store.root
-    if found != usual(root) and (f"{found}/".startswith(f"{root}/") or f"{root}/".startswith(f"{found}/")):
+    if found != usual_tables(root) and (f"{found}/".startswith(f"{root}/") or f"{root}/".startswith(f"{found}/")):
         what, then = f"{found} lies within the store, or around it", "name an address beside it"
         raise Refused.of(Kind.TABLE_PLACE, what, root, then, tables=store.tables, asked=found)
     return found
@@ -88,7 +85,7 @@ def _checked(store: SplitStore, address: str) -> str:
 
 def _put(store: SplitStore, address: str, why: str) -> SplitStore:
     """Note the address, which becomes this store's own. Raises Refused if it is another store's."""
-    if address != usual(store.root):
+    if address != usual_tables(store.root):
         check_first_use(store.documents)
         check_first_use(there := store_at(address))
         mine = store_id(store)
@@ -98,7 +95,7 @@ def _put(store: SplitStore, address: str, why: str) -> SplitStore:
             raise Refused.of(Kind.TABLE_PLACE, what, store.root, then, tables=store.tables, asked=address)
     number, at = _moves(store), clock_time()
     ours = TablesAt(number, address, getpass.getuser(), why, at)
-    stored = decode(TablesAt, store.put_new(key_of(number), encode(ours)), store.uri(key_of(number)))
+    stored = decode(TablesAt, store.put_new(tables_at_key(number), encode(ours)), store.uri(tables_at_key(number)))
     placed = store_at(store.root)
     if stored.address != address and (found := differs(placed)) is not None:
         raise Refused(found)
@@ -106,7 +103,7 @@ def _put(store: SplitStore, address: str, why: str) -> SplitStore:
 
 
 def _moves(store: SplitStore) -> int:
-    return sum(1 for _ in numbered(store.documents, TablesAt, key_of))
+    return sum(1 for _ in numbered(store.documents, TablesAt, tables_at_key))
 
 
 def _unlike(store: SplitStore, pipeline: str, new: str) -> Iterator[Finding]:

@@ -122,18 +122,18 @@ def diff(
     go_on: GoOn = None,
 ) -> Answer:
     """Compare two plans: what changed, which keys move, and whether results stay the same. Stores nothing."""
-    from coset.cli import diff
+    from coset.cli.plans import compare_batches, compare_files, misused
 
     match plans:
         case [pipeline, old, new]:
             asked = settings_of(
                 scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on
             )
-            return diff.compare_batches(pipeline, old, new, root_of(store), asked)
+            return compare_batches(pipeline, old, new, root_of(store), asked)
         case [old, new]:
-            return diff.compare_files(old, new)
+            return compare_files(old, new)
         case _:
-            raise diff.misused(plans)
+            raise misused(plans)
 
 
 @command(Panel.RUN, final=gives_up)

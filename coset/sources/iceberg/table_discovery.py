@@ -32,9 +32,9 @@ from partitioning.model.column_ids import PART
 from partitioning.model.failure import together
 from partitioning.model.offsets import Span
 from partitioning.model.placement import KeyFormat, bucket_hash
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, End, Ends
 from partitioning.model.sources import FOLDER, IcebergSource
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import DELETED, Column, Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows
 from partitioning.values import replace

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coset.sources.kafka.cluster import ANSWERS_WITHIN_SECONDS, Cluster
 from coset.sources.kafka.topics import Log, Position
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.read_ends import End
+from partitioning.model.stage_inputs import PlannedPartition
 
 _WAIT_SECONDS = 0.1
 _UNTIL_IT_FETCHES_SECONDS = 0.01

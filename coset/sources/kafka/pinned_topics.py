@@ -12,8 +12,8 @@ from partitioning.commands import Command
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource
+from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 
 
 def removed(partition: StreamPartition, planned: Span, log: Log, where: str, anew: Command) -> Finding | None:

@@ -24,8 +24,8 @@ from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.order import OrderedStream
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.sources import KafkaSource
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import TIMESTAMP, InputFile
 from partitioning.model.task_memory import TaskMemory
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
-from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.model.reasons import (
     AtLocation,
@@ -23,6 +22,7 @@ from partitioning.model.reasons import (
     MoveReason,
     Unit,
 )
+from partitioning.model.statistics import Locality
 from partitioning.planning.groups.grouping import Grouped, SizedTask
 from partitioning.planning.groups.packing import Balance, Packing, Preferences, largest_first
 from partitioning.values import Value

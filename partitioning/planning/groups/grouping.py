@@ -10,9 +10,9 @@ from msgspec import field
 from partitioning.errors import Finding, Refused
 from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
-from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import GroupLeft, LocationUnknown, MoveReason, OtherWave, PutBy
+from partitioning.model.statistics import Locality
 from partitioning.values import Value
 
 BUILT_IN = {

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.cosets.ranges import MOST_RANGES
+from partitioning.cosets import MOST_RANGES
 from partitioning.model.graph import Op
-from partitioning.model.hot_keys import HotKeys
+from partitioning.model.leaving import unifier_levels
 from partitioning.model.placement import OPAQUE
-from partitioning.model.schemes import SchemeKind
-from partitioning.model.unifiers import levels
+from partitioning.model.schemes import HotKeys, SchemeKind
 from partitioning.planning.exchanges.derived_placements import derive_placements, places, target
 from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.scheme_choice import chosen_schemes
@@ -48,7 +47,7 @@ def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
         moves = spread or step.op is Op.REPARTITION or (places(step) and (dirty or lying != {target(step, placed)}))
         crossed[step.name] = max(crossed[name] + (moves or name in dataframes) for name in step.inputs)
         if moves and step.op is Op.COMBINE:
-            unifying += len(levels(most_tasks(pipeline, settings), settings.fan_in.get(step.name, step.fan_in)))
+            unifying += len(unifier_levels(most_tasks(pipeline, settings), settings.fan_in.get(step.name, step.fan_in)))
     splits = settings.hot_keys is HotKeys.SPLIT and any(step.op is Op.COMBINE for step in graph.steps)
     changing = any(not stream.table and stream.hash != OPAQUE for stream in graph.streams)
     return 1 + max(crossed.values(), default=0) + changing + unifying + splits

@@ -12,7 +12,6 @@ from partitioning.model.artefact import Role
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import MURMUR2, KeyHash, Placement
 from partitioning.model.plan import Plan, PlannedWrite, Stage
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.reasons import (
     AllTogether,
@@ -24,7 +23,7 @@ from partitioning.model.reasons import (
     TaskCountReason,
 )
 from partitioning.model.schemes import MAX, Scheme
-from partitioning.model.stage_inputs import Input
+from partitioning.model.stage_inputs import Input, PlannedPartition, PlannedStream
 from partitioning.model.statistics import Statistics
 from partitioning.model.table_parts import TablePart
 from partitioning.model.takes import Task

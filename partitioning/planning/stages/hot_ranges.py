@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import assign_ranges, how_many
+from partitioning.cosets import assign_ranges, how_many, stage_tasks
 from partitioning.errors import Finding
 from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.leaving import in_ranges
 from partitioning.model.placement import OPAQUE, each_of
 from partitioning.model.plan import Exchange, Plan, Stage
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import HotRanges, SplitPartition
 from partitioning.model.schemes import records
-from partitioning.model.stage_inputs import ExchangeInput, StreamInput
+from partitioning.model.stage_inputs import ExchangeInput, PlannedPartition, StreamInput
 from partitioning.model.statistics import HeavyShare, Statistics
 from partitioning.model.streams import NullKeys
 from partitioning.planning.exchanges.versions import reading_from

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from partitioning.cosets.assignment import stage_tasks
+from partitioning.cosets import stage_tasks
 from partitioning.model.graph import Op, Step
 from partitioning.model.plan import Exchange, Stage
 from partitioning.model.reasons import Unifying

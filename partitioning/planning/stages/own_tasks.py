@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
-from partitioning.cosets.assignment import MOST_READS
+from partitioning.cosets import MOST_READS
 from partitioning.errors import Finding
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.placement import OPAQUE, Placement

@@ -1,7 +1,7 @@
 """Record ranges: the scheme `records(N)`, whose tasks each read a range of a stream partition's offsets.
 
 This module decides whether a stage may use the scheme, how many tasks that gives, what must then move, and whether the
-ranges of a plan are right. `cosets.ranges` splits offsets; stored plans are read by it too.
+ranges of a plan are right. `cosets.assign_ranges` splits offsets; stored plans are read by it too.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from itertools import pairwise
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.cosets.ranges import MOST_RANGES, how_many
+from partitioning.cosets import MOST_RANGES, how_many
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.takes import Task

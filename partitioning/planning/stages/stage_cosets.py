@@ -8,10 +8,9 @@ from typing import ParamSpec, TypeVar
 
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.placement import KeyHash, Placement, each_of
 from partitioning.model.reasons import AllTogether, AsAsked, Dealt, GcdOf, InRanges, OnePerPartition
-from partitioning.model.schemes import COGROUP, MAX, Scheme, SchemeKind, tasks
+from partitioning.model.schemes import COGROUP, MAX, HotKeys, Scheme, SchemeKind, tasks
 from partitioning.model.statistics import TaskFigures
 from partitioning.numbers import TASKS
 from partitioning.planning.changeover import Changeover

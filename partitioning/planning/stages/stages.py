@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import assign_ranges, assign_shares_of_keys
+from partitioning.cosets import assign_ranges, assign_shares_of_keys, stage_tasks
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op, alive_of
-from partitioning.model.hot_keys import HotKeys
+from partitioning.model.leaving import unifier_levels
 from partitioning.model.plan import Exchange, PlannedWrite, Stage
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import InRanges, OwnTasks
+from partitioning.model.schemes import HotKeys
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import Column
-from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages.draft import NOTHING_BEFORE, StageContext, StageDraft
@@ -157,7 +156,9 @@ def _exchanges(
         # A combine that reads exactly the records that move can be applied on the way.
         (reader, *others) = (steps[reader] for reader in cut.readers)
         combines = reader.op is Op.COMBINE and not others
-        unifiers = levels(len(home.tasks), settings.fan_in.get(reader.name, reader.fan_in) if combines else None)
+        unifiers = unifier_levels(
+            len(home.tasks), settings.fan_in.get(reader.name, reader.fan_in) if combines else None
+        )
         exchanges.append(
             Exchange(
                 name,

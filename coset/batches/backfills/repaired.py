@@ -17,10 +17,10 @@ from partitioning.model.backfill import InputChange
 from partitioning.model.gaps import Explained, Gap, gaps
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.receipt import range_digest
 from partitioning.model.sources import IcebergSource, LandedSource
+from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 from partitioning.model.streams import DiscoveredPartition, InputFile, Stream
 from partitioning.values import replace
 

@@ -1,11 +1,16 @@
-"""Effects: works out from the documents what a swap does to the result tables, before anything is done."""
+"""Effects: works out from the documents what a swap does to the result tables, before anything is done.
+
+A batch's rows have layers: those of its first run below those of its backfills. Readers see the top layer. A swap adds
+a layer, and an undo removes it. Other batches before and behind it may then have rows of another query.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
+from typing import assert_never
 
-from coset.batches.backfills.swap.layers import Layers
 from coset.batches.publication import check_files
 from coset.batches.tables.exchanged import Exchange, check_held, check_kept, check_version
 from coset.batches.tables.logs import Logs, check_exchangeable
@@ -17,6 +22,46 @@ from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap, SwapKind, name_of
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.planning.changed_queries import ChangedQuery, Now, changed_queries
+from partitioning.planning.origins import graph_of
+from partitioning.values import replace
+
+
+class Layers:
+    """The layers of a pipeline's batches after these swaps."""
+
+    def __init__(self, store: Store, pipeline: str, decided: Iterable[Swap]) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._names: dict[int, list[str]] = {}
+        for swap in decided:
+            self._turn(swap)
+
+    def _turn(self, swap: Swap) -> None:
+        for batch in swap.batches:
+            names = self._names.setdefault(batch, [self._pipeline])
+            match swap.turn:
+                case SwapKind.SWAP:
+                    names.append(name_of(self._pipeline, swap.backfill))
+                case SwapKind.UNDO:
+                    names.pop()
+                case SwapKind.CANCEL:
+                    pass
+                case _:
+                    assert_never(swap.turn)
+
+    def names(self, batch: int) -> Sequence[str]:
+        """The names of a batch's layers, the lowest first."""
+        return self._names.get(batch, [self._pipeline])
+
+    def top(self, batch: int) -> Ledger:
+        """The ledger of a batch's top layer, whose rows count."""
+        return Ledger(self._store, self.names(batch)[-1])
+
+    def exchanged(self) -> dict[int, str]:
+        """The batches whose rows are a backfill's, with the name of that backfill."""
+        tops = {batch: names[-1] for batch, names in sorted(self._names.items())}
+        return {batch: name for batch, name in tops.items() if name != self._pipeline}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +210,54 @@ def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Art
         for write, files in _all_rows(ledger, batch)
         if write.declared.mode is not Mode.UPSERT
     }
+
+
+def first_behind(ledger: Ledger, layers: Layers, batch: int, tables: Set[str]) -> Iterator[tuple[Plan, Set[str]]]:
+    """The plans of later batches than this one, as readers see these, that are the first to write some of the tables
+    and keep their rows, and these tables. A batch that is open is one of them."""
+    standing, left = ledger.standing(), tables
+    newest, open_ = standing.published, standing.plan if standing.open else None
+    later = (layers.top(each).plan(each) for each in _published(ledger, batch, newest.batch if newest else 0))
+    for plan in chain(later, [open_]):
+        if not left:
+            break
+        if plan is not None and plan.batch > batch:
+            if found := left & keeping(plan):
+                yield plan, found
+            left = left - _written(plan)
+
+
+def last_before(ledger: Ledger, layers: Layers, first: Plan) -> Iterator[tuple[Plan, Set[str]]]:
+    """The plans of earlier batches than `first`, as readers see these, that were the last to write tables that it
+    writes and that keep rows, and these tables."""
+    left = keeping(first)
+    for batch in range(first.batch - 1, -1, -1):
+        plan = layers.top(batch).plan(batch) if left and ledger.published(batch) else None
+        if plan is not None:
+            if found := left & _written(plan):
+                yield plan, found
+            left = left - _written(plan)
+
+
+def unlike(earlier: Plan, later: Plan, tables: Set[str]) -> Iterator[ChangedQuery]:
+    """The tables whose rows differ from one batch to a later one, whichever of both has a column more."""
+    for was, now in ((earlier, later), (later, earlier)):
+        graph, columns = graph_of(now), {write.declared.table: write.columns for write in now.writes()}
+        # Rows that are upserted take the place of others, and so lack a column whichever came first.
+        modes = {Mode.APPEND, Mode.UPSERT} if now is later else {Mode.UPSERT}
+        writes = tuple(write for write in graph.writes if write.table in tables and write.mode in modes)
+        there = Now(replace(graph, writes=writes), now.streams, columns)
+        yield from changed_queries(there, was, was.ends, steps_ask=False)
+
+
+def keeping(plan: Plan) -> Set[str]:
+    """The tables of a plan that keep the rows of batches before it."""
+    return {each.declared.table for each in plan.writes() if each.declared.mode is not Mode.REPLACE}
+
+
+def _written(plan: Plan) -> Set[str]:
+    return {write.declared.table for write in plan.writes()}
+
+
+def _published(ledger: Ledger, behind: int, newest: int) -> Iterator[int]:
+    return (batch for batch in range(behind + 1, newest + 1) if ledger.published(batch))

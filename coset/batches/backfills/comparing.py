@@ -10,9 +10,9 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 
 from coset.batches.auditing import audit_tables
-from coset.batches.backfills.comparison.compared_rows import compared, rows_of
-from coset.batches.backfills.comparison.repaired import added_digest, input_changes
-from coset.batches.backfills.swap.swaps import in_force, state_ledger
+from coset.batches.backfills.repaired import added_digest, input_changes
+from coset.batches.backfills.swaps import in_force, state_ledger
+from coset.batches.compared_rows import compared, rows_of
 from coset.batches.kept import KeptState, kept_states, rows_kept
 from coset.batches.tables.held import uris_of
 from partitioning.commands import Run

@@ -1,22 +1,32 @@
-"""Pages about a backfill, in Markdown: what it would run, and how its rows differ."""
+"""Pages about a backfill: what it would run, how its rows differ from those that readers saw, and what was decided."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from coset.batches.backfills.comparison.repaired import input_changes
 from coset.batches.backfills.outlook import Outlook, outlook
-from coset.batches.backfills.swap.swaps import in_force
-from coset.reports import next_steps
-from partitioning.commands import BackfillAsking, Replan, Shown
+from coset.batches.backfills.repaired import input_changes
+from coset.batches.backfills.swaps import in_force
+from coset.reports import batch_index, next_steps
+from coset.reports.site import Site
+from coset.reports.templates import template
+from partitioning.commands import BackfillAsking, Replan, Shown, SwapAsking, Then, Undo
 from partitioning.diff.plan_diff import diff
 from partitioning.diff.table_changes import known_same
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding
-from partitioning.model.backfill import Backfill, Comparison, InputChange
+from partitioning.model.backfill import (
+    Backfill,
+    Comparison,
+    InputChange,
+    StateComparison,
+    Swap,
+    SwapKind,
+    TableComparison,
+)
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.sections import Section, duration, many, markdown, section, size
@@ -248,3 +258,69 @@ def _notes(found: Comparison, blockers: Iterable[Finding], shown: Shown) -> Iter
     yield from _code(found)
     for finding in blockers:
         yield f"It cannot be put in place: {finding.what} ({finding.where}). Next: {shown.says(finding.next)}."
+
+
+def put_comparison(site: Site, found: Comparison, blockers: Sequence[Finding] = (), decided: Swap | None = None) -> str:
+    """Write the page, with the blockers of the swap and the last decision on it, and the index. Returns the page's path
+    in the folder."""
+    written = put_page(site, found, blockers, decided)
+    row = {"number": found.backfill, "summary": str(found), "same": found.same, "page": _name(found)}
+    batch_index.compare(site, found.pipeline, row, [batch for batch, _, _ in found.plans])
+    return written
+
+
+def put_page(site: Site, found: Comparison, blockers: Sequence[Finding] = (), decided: Swap | None = None) -> str:
+    """The same without the index."""
+    sides: list[tuple[int, str, TableComparison | StateComparison]]
+    sides = [(table.batch, table.table, table) for table in found.tables]
+    sides += [(found.plans[-1][0], str(state), state) for state in found.states]
+    text = template("backfill.html").render(
+        found=found,
+        sides=sides,
+        blockers=blockers,
+        digest=digest(found),
+        decided=_said(decided) if decided else "",
+        then=_then(found, decided),
+        says=next_steps.shown().says,
+    )
+    site.store.put(f"{found.pipeline}/docs/{_name(found)}", text.encode())
+    return str(site.write(found.pipeline, _name(found), text))
+
+
+def _name(found: Comparison) -> str:
+    return f"backfill-{found.backfill}.html"
+
+
+def _said(decided: Swap) -> str:
+    """What was decided, by whom and why."""
+    match decided.turn:
+        case SwapKind.SWAP:
+            what = "It is in place: readers see its rows"
+        case SwapKind.UNDO:
+            what = "It was taken back: readers see the rows of before it"
+        case SwapKind.CANCEL:
+            what = "It was cancelled: readers never saw its rows"
+        case _:
+            assert_never(decided.turn)
+    return f"{what}. {decided.who}, {decided.at}" + (f": {decided.why}" if decided.why else "")
+
+
+def _then(found: Comparison, decided: Swap | None) -> Then:
+    """What can be done about it next."""
+    put = SwapAsking(found.pipeline, found.backfill, digest(found))
+    if decided is None:
+        looked = (
+            "look at what differs. If it is as it should be, ",
+            put,
+            " puts it in place. Readers see nothing of it before",
+        )
+        return looked if found.needs_approval else ""
+    match decided.turn:
+        case SwapKind.SWAP:
+            return Undo(found.pipeline, found.backfill), " takes it back"
+        case SwapKind.UNDO:
+            return put, " puts it in place again"
+        case SwapKind.CANCEL:
+            return ""
+        case _:
+            assert_never(decided.turn)

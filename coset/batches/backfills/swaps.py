@@ -11,9 +11,16 @@ from functools import partial
 
 from msgspec import UNSET
 
-from coset.batches.backfills.swap.behind import first_behind, keeping, last_before, unlike
-from coset.batches.backfills.swap.effects import Effect, check_possible, effect_of
-from coset.batches.backfills.swap.layers import Layers
+from coset.batches.backfills.effects import (
+    Effect,
+    Layers,
+    check_possible,
+    effect_of,
+    first_behind,
+    keeping,
+    last_before,
+    unlike,
+)
 from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
 from partitioning import commands
 from partitioning.authoring.settings import Settings

@@ -1,1 +1,0 @@
-"""The comparison of a backfill's rows with those that readers see."""

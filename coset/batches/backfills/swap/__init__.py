@@ -1,1 +1,0 @@
-"""The swap: decides which rows readers see, and carries that out in every table."""

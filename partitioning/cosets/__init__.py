@@ -1,1 +1,0 @@
-"""The one idea: the partitions that share keys with each task."""
