@@ -51,7 +51,7 @@ class RememberingStore:
     def uri(self, key: str) -> str:
         return self._store.uri(key)
 
-    def get_part(self, key: str, start: int, end: int, etag: str) -> bytes | None:
+    def get_part(self, key: str, start: int, end: int, etag: str | None) -> bytes | None:
         return self._store.get_part(key, start, end, etag)
 
     def head(self, key: str) -> Entry | None:

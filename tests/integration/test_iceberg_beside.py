@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -16,11 +16,13 @@ from pyiceberg.io.pyarrow import _read_deletes
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.tables import iceberg
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.deletion_vectors import dead
 from coset.batches.tables.iceberg import follow
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.logs import opened
+from coset.sources.iceberg.named_catalogue import TableChange, commit
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
@@ -113,23 +115,21 @@ def test_any_history_is_followed(seed: int, store: Store, tmp_path: Path, monkey
     monkeypatch.setattr(table_parts, "MOST_FILES", 4)
     (tmp_path / "lake").mkdir()
     lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake/lake.db", warehouse=f"file://{tmp_path}/lake")
-    chance, commit = random.Random(seed), type(lake).commit_table
-    ends = list[str]()
+    chance, ends = random.Random(seed), list[str]()
 
-    def committed(catalogue: Catalog, *given: Any) -> Any:
+    def committed(catalogue: Catalog, changes: Sequence[TableChange]) -> None:
         end = ends.pop() if ends else "well"
         if end == "killed before":
             raise KeyboardInterrupt
         if end == "raced":
             follow(store, "kept")
-        answer = commit(catalogue, *given)
+        commit(catalogue, changes)
         if end == "killed after":
             raise KeyboardInterrupt
         if end == "lost":
             raise CommitStateUnknownException
-        return answer
 
-    monkeypatch.setattr(type(lake), "commit_table", committed)
+    monkeypatch.setattr(iceberg, "commit", committed)
     followed = Followed(store, lake, tmp_path)
     followed.check()
     for _ in range(10 if seed else 3):
