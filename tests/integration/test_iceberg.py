@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shutil import copytree, rmtree
 from threading import Thread
 from time import process_time
 from types import ModuleType
@@ -36,6 +37,7 @@ from coset.sources.iceberg import rest_catalogue
 from coset.sources.iceberg.named_catalogue import TableChange, commit
 from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests import forked
@@ -642,6 +644,29 @@ def test_nobody_takes_a_table_back_to_what_its_log_was_before(
     succeeded("iceberg", NEWEST)
     follows(two_batches, lake)
     assert [each["coset.version"] for each in snapshots(lake, "counts")] == ["2", "3"]
+
+
+@pytest.mark.parametrize("wire", ["sql"], indirect=True)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_store_may_come_back_from_a_backup(
+    lake: Catalog, two_batches: Store, tmp_path: Path, batches: int, faulty: list[Fault]
+) -> None:
+    """The Iceberg table follows a version that the log does not have, or has of another batch."""
+    succeeded("iceberg", NEWEST)
+    root, kept = path_of(two_batches.root), tmp_path / "kept"
+    copytree(root, kept)
+    for number in range(2):
+        arrive(two_batches, 2 + number)
+        run()
+    rmtree(root)
+    kept.rename(root)
+    if batches == 2:
+        faulty.append(_killed_before)
+    for number in range(batches):
+        arrive(two_batches, 5 + number, range(3, 6))
+        coset("run", NEWEST, "--runner", "local")
+    succeeded("iceberg", NEWEST)
+    follows(two_batches, lake)
 
 
 @pytest.mark.parametrize("wire", ["rest"], indirect=True)
