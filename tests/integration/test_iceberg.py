@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,7 +32,7 @@ from bench.elsewhere import environment_of, python_of, variables_of
 from bench.party import JARS, PARTIES
 from coset.batches import publication
 from coset.batches.tables import iceberg
-from coset.batches.tables.iceberg import follow
+from coset.batches.tables.iceberg import follow, tidied
 from coset.sources.iceberg import rest_catalogue
 from coset.sources.iceberg.named_catalogue import TableChange, commit
 from coset.sources.s3 import iceberg_options
@@ -162,6 +162,10 @@ def test_store_and_catalogue_may_be_in_s3(
     table = in_catalogue(lake, "newest")
     assert table.metadata_location.startswith(f"{warehouse}/")
     assert snapshots(lake)[1]["added-position-deletes"] == "2"
+    arrive(empty, 2, (5, 6))
+    run()
+    assert tidied(empty, "newest", timedelta(0)) > 2
+    assert len(snapshots(lake)) == 1
     follows(empty, lake)
 
 
@@ -298,6 +302,29 @@ def test_spark_trino_duckdb_and_polars_read_each_snapshot(
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     found = polars.scan_iceberg(table.metadata_location).select("k", "id").collect().sort("k")
     assert found.rows() == now
+
+
+def test_snapshots_that_are_too_old_go_with_what_only_they_name(
+    lake: Catalog, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEWEST_UPDATES", "beside")
+    for number in range(2, 8):
+        arrive(two_batches, number, (number, 3))
+        run()
+    in_catalogue(lake, "newest").manage_snapshots().create_tag(
+        there(in_catalogue(lake, "newest").snapshots()[1]).snapshot_id, "kept"
+    ).commit()
+    files = {path for path in (tmp_path / "lake").rglob("*") if path.suffix in (".avro", ".parquet")}
+    assert "newest: nothing to merge, 0 old files removed" in succeeded("compact", NEWEST, "--yes").stdout
+    gone = sum(tidied(two_batches, name, timedelta(0)) for name in TABLES)
+    left = {path for path in files if path.exists()}
+    assert len(files) - len(left) == gone > len(left)
+    assert [len(snapshots(lake, name)) for name in TABLES] == [1, 2]
+    assert in_catalogue(lake, "newest").scan().use_ref("kept").count() == 10
+    assert [tidied(two_batches, name, timedelta(0)) for name in TABLES] == [0, 0]
+    arrive(two_batches, 9)
+    run()
+    follows(two_batches, lake)
 
 
 @pytest.mark.parametrize("wire", ["rest"], indirect=True)

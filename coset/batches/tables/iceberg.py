@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -62,7 +63,7 @@ ASKED = "COSET_ICEBERG"
 _TRIES = 5
 # What an Iceberg table says of the Delta table that it follows: its folder and id; of a snapshot the version and the
 # digest of that.
-_FOLDER, _ID, _VERSION, _COMMIT = "coset.folder", "coset.id", "coset.version", "coset.commit"
+FOLDER, _ID, _VERSION, _COMMIT = "coset.folder", "coset.id", "coset.version", "coset.commit"
 _NAMES = "schema.name-mapping.default"
 _FORMAT = 2
 _PROPERTIES = {
@@ -127,9 +128,9 @@ def follow(store: Store, pipeline: str, published: Plan | None = None, logs: Log
         findings += refused
         taken |= {each.where for each in changes}
         try:
-            with catalogue_errors(f"{place.catalogue}.{place.name}", Iceberg(pipeline)), _changing():
+            with catalogue_errors(f"{place.catalogue}.{place.name}", Iceberg(pipeline)), changing():
                 commit(known, [*changes.values()])
-        except _Unsure as lost:
+        except Unsure as lost:
             unsure |= dict.fromkeys(changes, lost)
         if not (left := [*unsure]):
             break
@@ -144,18 +145,27 @@ def follow(store: Store, pipeline: str, published: Plan | None = None, logs: Log
 
 def _changes(
     followers: Sequence[_Follower],
-) -> tuple[dict[_Follower, TableChange], dict[_Follower, _Unsure], list[Finding]]:
+) -> tuple[dict[_Follower, TableChange], dict[_Follower, Unsure], list[Finding]]:
     """What the catalogue is to do to the tables of these; those whose making lost its answer; and what was refused."""
-    changes, unsure, findings = dict[_Follower, TableChange](), dict[_Follower, _Unsure](), list[Finding]()
+    changes, unsure, findings = dict[_Follower, TableChange](), dict[_Follower, Unsure](), list[Finding]()
     for each in followers:
         try:
             if change := each.change():
                 changes[each] = change
-        except _Unsure as lost:
+        except Unsure as lost:
             unsure[each] = lost
         except Refused as refusal:
             findings += refusal.findings
     return changes, unsure, findings
+
+
+def tidied(store: Store, table: str, keep: timedelta) -> int:
+    """Remove what is too old of the Iceberg table of a table, if there is one, as `tidy` does."""
+    if (place := asked()) is None:
+        return 0
+    from coset.batches.tables.iceberg_upkeep import tidy  # noqa: PLC0415  an extra
+
+    return tidy(place, folder(store, table), table, keep)
 
 
 def try_place() -> str | None:
@@ -204,7 +214,7 @@ class _Follower:
     def change(self) -> TableChange | None:
         """What the catalogue is to do: one snapshot of all that is new. None if nothing is.
 
-        Raises _Unsure if it is not known whether the table was made, and else as `follow`.
+        Raises Unsure if it is not known whether the table was made, and else as `follow`.
         """
         with catalogue_errors(self.where, self._then):
             table = self._table()
@@ -215,7 +225,7 @@ class _Follower:
                 log = self._logs.table(self._folder)
             return None if log is None else self._changed(log, self._checked(log, table) if table else self._made(log))
 
-    def unclear(self, lost: _Unsure) -> Finding:
+    def unclear(self, lost: Unsure) -> Finding:
         """The finding that the table is not known to follow after all tries, of which the last `lost` its answer."""
         if type(lost.__cause__).__name__ == "TableAlreadyExistsError":
             what = f"something else in the catalogue has its name: {lost}"
@@ -230,13 +240,13 @@ class _Follower:
     def _made(self, log: TableLog) -> Table:
         _make_namespace(self._catalogue, self._place)
         said = {"comment": text} if (text := log.metadata().description) else {}
-        with _changing():
+        with changing():
             return self._catalogue.create_table(
                 self._identifier, _columns(log), properties=_PROPERTIES | self._mine(log) | said
             )
 
     def _mine(self, log: TableLog) -> dict[str, str]:
-        return {_FOLDER: self._folder, _ID: str(log.metadata().id)}
+        return {FOLDER: self._folder, _ID: str(log.metadata().id)}
 
     @property
     def _identifier(self) -> str:
@@ -254,17 +264,17 @@ class _Follower:
         """The Iceberg table. Raises Refused if it does not follow this table."""
         mine = self._mine(log)
         if (theirs := {key: table.properties.get(key) for key in mine}) != mine:
-            follows = f"follows {theirs[_FOLDER]}" if theirs[_FOLDER] else "is not one that Coset made"
-            if theirs[_FOLDER] == mine[_FOLDER]:
+            follows = f"follows {theirs[FOLDER]}" if theirs[FOLDER] else "is not one that Coset made"
+            if theirs[FOLDER] == mine[FOLDER]:
                 follows = "follows a table that was there before"
-            what = f"the table in the catalogue {follows}, and not {mine[_FOLDER]}"
+            what = f"the table in the catalogue {follows}, and not {mine[FOLDER]}"
             then = "name another namespace; or drop the table there, without its files, then "
             raise Refused(self._unlike(what, then))
         if table.metadata.format_version != _FORMAT or not table.spec().is_unpartitioned():
             what = "somebody else gave the Iceberg table partitions, or another format"
             raise Refused(self._unlike(what, "drop the table there, without its files, then "))
         newest = table.current_snapshot()
-        if newest and _VERSION not in _said_of(newest) and not _keeps_files(newest):
+        if newest and not is_ours(newest) and not _keeps_files(newest):
             what = f"snapshot {newest.snapshot_id} of the Iceberg table is not Coset's: somebody else wrote to it"
             then = "roll it back to the snapshot before; or drop the table there, without its files, then "
             raise Refused(self._unlike(what, then))
@@ -287,7 +297,7 @@ class _Follower:
         if newest is None or any(gone.values()) or data or dead:
             come = {
                 ManifestContent.DATA: DataFiles(self._folder, metadata).described(data),
-                ManifestContent.DELETES: written(self._folder, dead, table.io, places, snapshot.id),
+                ManifestContent.DELETES: written(self._folder, dead, table.io, places, snapshot.mark),
             }
             changes = [FilesChange(content, gone[content], come[content]) for content in ManifestContent]
             added, upon = snapshot.written(changes, self._said(log))
@@ -336,6 +346,11 @@ class _Follower:
 
 def _said_of(snapshot: Snapshot | None) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+
+
+def is_ours(snapshot: Snapshot) -> bool:
+    """Whether a snapshot follows a version of a Delta table."""
+    return _VERSION in _said_of(snapshot)
 
 
 def _keeps_files(snapshot: Snapshot) -> bool:
@@ -404,16 +419,17 @@ def _type(field: NestedField) -> str:
     return re.sub(r"-?[0-9]+: ", "", str(field.field_type))
 
 
-class _Unsure(Exception):
+class Unsure(Exception):
     """The catalogue lost a race, or its answer was lost. Whoever wrote looks again."""
 
 
 @contextmanager
-def _changing() -> Iterator[None]:
-    """Raises _Unsure for errors of the catalogue, but those of a request that it refused."""
+def changing() -> Iterator[None]:
+    """Raises Unsure for errors of the catalogue, but those of a request that it refused."""
     try:
         yield
     except Exception as error:
-        if not is_clients(error) or is_refused(error):
+        # PyIceberg has ValueError for a change that is none any more, as of a number that a branch took.
+        if is_refused(error) or not (is_clients(error) or isinstance(error, ValueError)):
             raise
-        raise _Unsure(text_of(error)) from error
+        raise Unsure(text_of(error)) from error

@@ -56,8 +56,8 @@ class NewSnapshot:
         # One that has only what went is of no use to later snapshots.
         self._held = [each for each in manifests if _count(each)]
         self._gone = list[DataFile]()
-        # No two attempts write files of one name.
-        self._run = uuid4()
+        # No two attempts write files of one name. It says, too, when nothing can name a file any more.
+        self.mark = f"{metadata.table_uuid}-{metadata.next_sequence_number()}-{uuid4().hex}"
 
     def count(self, content: ManifestContent) -> int:
         """How many files of a kind the snapshot before has."""
@@ -71,7 +71,7 @@ class NewSnapshot:
         """Write it. Returns what a catalogue is to do then, and upon what."""
         before, number = self._before.snapshot_id if self._before else None, self._metadata.next_sequence_number()
         manifests = [each for change in changes for each in self._manifests(change)]
-        where = self._places.new_metadata_location(f"snap-{self.id}-0-{self._run}.avro")
+        where = self._places.new_metadata_location(f"coset-{self.mark}-list.avro")
         with write_manifest_list(2, self._io.new_output(where), self.id, before, number, _CODEC) as writer:
             writer.add_manifests(manifests)
         snapshot = Snapshot(  # type: ignore[call-arg]  # by their aliases
@@ -108,7 +108,7 @@ class NewSnapshot:
         return [self._manifest(change, entries), *stay] if entries or change.come else stay
 
     def _manifest(self, change: FilesChange, held: Sequence[ManifestEntry]) -> ManifestFile:
-        name = f"{self._run}-{change.content.name.lower()}.avro"
+        name = f"coset-{self.mark}-{change.content.name.lower()}.avro"
         output = self._io.new_output(self._places.new_metadata_location(name))
         spec, schema = self._metadata.spec(), self._metadata.schema()
         with _Manifest(change.content, spec, schema, output, self.id, _CODEC) as writer:

@@ -47,25 +47,25 @@ def name_of(file: DataFile) -> str:
 
 
 def written(
-    where: str, files: Sequence[LiveFile], output: FileIO, places: LocationProvider, snapshot: int
+    where: str, files: Sequence[LiveFile], output: FileIO, places: LocationProvider, mark: str
 ) -> list[DataFile]:
-    """Write those of files of the Delta table in a folder, for a snapshot to come."""
+    """Write those of files of the Delta table in a folder, for the snapshot to come that has this mark."""
     store, vectors = store_at(where), sorted(vector_files(files))
     contents = dict(zip(vectors, at_once(store.get, vectors), strict=True))
     found = [(file, dead(store, file.vector, contents)) for file in files]
-    return at_once(partial(_written, where, output, places, snapshot), found)
+    return at_once(partial(_written, where, output, places, mark), found)
 
 
 def _written(
-    folder: str, output: FileIO, places: LocationProvider, snapshot: int, of: tuple[LiveFile, Iterable[int]]
+    folder: str, output: FileIO, places: LocationProvider, mark: str, of: tuple[LiveFile, Iterable[int]]
 ) -> DataFile:
-    """Write the rows of a data file that are dead, in their order. No two attempts write files of one name."""
+    """Write the rows of a data file that are dead, in their order."""
     file, numbers = of
     path, rows = f"{folder}/{file.path}", pa.array(numbers, pa.int64())
     sink = io.BytesIO()
     table = pa.Table.from_arrays([pa.repeat(path, len(rows)), rows], schema=_SCHEMA)
     pq.write_table(table, sink, compression="zstd", use_dictionary=["file_path"], store_schema=False)
-    where = places.new_data_location(f"dead-{vector_name(file)}-{snapshot}.parquet")
+    where = places.new_data_location(f"dead-{vector_name(file)}-{mark}.parquet")
     with output.new_output(where).create(overwrite=True) as stream:
         stream.write(sink.getvalue())
     # By these, which are equal for the path, readers know of which data file it is.

@@ -77,11 +77,16 @@ def catalogue(name: str, **options: str) -> Catalog:
 
 def commit(known: Catalog, changes: Sequence[TableChange]) -> None:
     """Let a catalogue make these changes, at once if it can, and each no more than once. Raises its errors."""
-    if isinstance(known, Together) and len(changes) > 1:
+    if isinstance(known, Together):
         known.commit_together(changes)
-        return
+    else:
+        commit_each(changes)
+
+
+def commit_each(changes: Sequence[TableChange]) -> None:
+    """Make changes one after another. PyIceberg's transactions would make one that lost a race again, upon another
+    snapshot, and remove files of one whose answer was lost."""
     for change in changes:
-        # `Table` would not only repeat a change that lost a race, but remove the files of one whose answer was lost.
         change.table._do_commit(change.updates, change.requirements)
 
 

@@ -12,7 +12,7 @@ from pyiceberg.table import CommitTableRequest, Namespace, TableIdentifier
 from requests import HTTPError, Session
 from tenacity import retry
 
-from coset.sources.iceberg.named_catalogue import TableChange, commit
+from coset.sources.iceberg.named_catalogue import TableChange, commit_each
 
 # Seconds to connect, and between two bytes of an answer: those of the store.
 TIMEOUT = 5, 60
@@ -31,9 +31,8 @@ class RestWithin(RestCatalog):
     @retry(**_RETRY_ARGS)  # type: ignore[call-overload, untyped-decorator]
     def commit_together(self, changes: Sequence[TableChange]) -> None:
         """Change tables in one transaction; one after another if the catalogue has none."""
-        if _TRANSACTION not in self._supported_endpoints:
-            for change in changes:
-                commit(self, [change])
+        if len(changes) < 2 or _TRANSACTION not in self._supported_endpoints:
+            commit_each(changes)
             return
         asked = ",".join(
             CommitTableRequest(
