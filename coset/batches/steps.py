@@ -248,15 +248,18 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     from coset.batches.ends import settled  # noqa: PLC0415
     from coset.batches.mirroring import mirror  # noqa: PLC0415
     from coset.batches.tables.iceberg import follow  # noqa: PLC0415
+    from coset.batches.tables.logs import Logs  # noqa: PLC0415
 
     began = now()
     ledger, planned = batch.load()
     batch.handed.decided = whole(ledger.store, planned.pipeline)
-    commit = publication.publish(ledger, planned, batch.handed.checked, batch.handed.logs)
-    reported.published(ledger, planned, commit, began, docs_folder, batch.handed.logs)
+    logs = batch.handed.logs or Logs()
+    commit = publication.publish(ledger, planned, batch.handed.checked, logs)
+    reported.published(ledger, planned, commit, began, docs_folder, logs)
     emitting.tell_published(ledger, planned)
     said = f"{_published(commit)}{mirror(ledger, planned)}{settled(ledger, planned.batch)}"
-    return "; ".join([said, *(f"{name} follows" for name in follow(ledger.store, planned.pipeline))])
+    following = follow(ledger.store, planned.pipeline, planned, logs)
+    return "; ".join([said, *(f"{name} follows" for name in following)])
 
 
 def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None) -> str:

@@ -77,7 +77,7 @@ class S3Store:
                     return None
                 raise
 
-    def get_part(self, key: str, start: int, end: int, etag: str) -> bytes | None:
+    def get_part(self, key: str, start: int, end: int, etag: str | None) -> bytes | None:
         with self._errors(key):
             try:
                 data, found = _UNCUT(self._read_part, key, start, end)
@@ -85,7 +85,7 @@ class S3Store:
                 if _code(error) in _ABSENT | _NO_RANGE:
                     return None
                 raise
-        return data if found == etag and len(data) == end - start else None
+        return data if etag in (None, found) and len(data) == end - start else None
 
     def put_new(self, key: str, data: bytes) -> bytes:
         # A retry by boto3 after a lost answer is told 412 about its own object, so whatever goes wrong,

@@ -68,8 +68,8 @@ class Store(Protocol):
     def get(self, key: str) -> bytes | None:
         """The object, or None if there is none."""
 
-    def get_part(self, key: str, start: int, end: int, etag: str) -> bytes | None:
-        """The bytes [start, end) of the object that has this etag, or None if there is none."""
+    def get_part(self, key: str, start: int, end: int, etag: str | None) -> bytes | None:
+        """The bytes [start, end) of the object, or None if there is none that has them, or none of a given etag."""
 
     def put_new(self, key: str, data: bytes) -> bytes:
         """Store `data` if the key is free; return what is stored, ours or what another stored before."""
@@ -141,7 +141,7 @@ class RememberingStore:
     def uri(self, key: str) -> str:
         return self._store.uri(key)
 
-    def get_part(self, key: str, start: int, end: int, etag: str) -> bytes | None:
+    def get_part(self, key: str, start: int, end: int, etag: str | None) -> bytes | None:
         return self._store.get_part(key, start, end, etag)
 
     def head(self, key: str) -> Entry | None:

@@ -85,7 +85,7 @@ class SplitStore:
         store, inner = self._of(key)
         return store.get(inner)
 
-    def get_part(self, key: str, start: int, end: int, etag: str) -> bytes | None:
+    def get_part(self, key: str, start: int, end: int, etag: str | None) -> bytes | None:
         store, inner = self._of(key)
         return store.get_part(inner, start, end, etag)
 

@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shutil import copytree, rmtree
 from threading import Thread
 from time import process_time
 from types import ModuleType
@@ -24,16 +25,19 @@ import pyarrow as pa
 import pytest
 from deltalake import QueryBuilder
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitStateUnknownException, NoSuchNamespaceError
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from bench.elsewhere import environment_of, python_of, variables_of
 from bench.party import JARS, PARTIES
 from coset.batches import publication
 from coset.batches.tables import iceberg
-from coset.batches.tables.iceberg import follow
+from coset.batches.tables.iceberg import follow, tidied
+from coset.sources.iceberg import rest_catalogue
+from coset.sources.iceberg.named_catalogue import TableChange, commit
 from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests import forked
@@ -122,7 +126,7 @@ def follows(store: Store, lake: Catalog) -> None:
     """Both tables have the same rows and columns in the catalogue, listed in few files."""
     for name in TABLES:
         there_is = in_catalogue(lake, name)
-        assert len(there(there_is.current_snapshot()).manifests(there_is.io)) <= 2
+        assert len(there(there_is.current_snapshot()).manifests(there_is.io)) <= 6
         table = there_is.scan().to_arrow()
         assert rows(table) == delta_rows(store, name, ", ".join(table.column_names))
         assert set(table.column_names) >= {each.name for each in log_of(store, name).schema().fields} - {"_residue"}
@@ -158,6 +162,10 @@ def test_store_and_catalogue_may_be_in_s3(
     table = in_catalogue(lake, "newest")
     assert table.metadata_location.startswith(f"{warehouse}/")
     assert snapshots(lake)[1]["added-position-deletes"] == "2"
+    arrive(empty, 2, (5, 6))
+    run()
+    assert tidied(empty, "newest", timedelta(0)) > 2
+    assert len(snapshots(lake)) == 1
     follows(empty, lake)
 
 
@@ -184,12 +192,17 @@ MADE_AGAIN = (f"{_ALTER} ADD PARTITION FIELD bucket(4, k)", f"{_ALTER} SET TBLPR
 
 def maintained(lake: Catalog, store: Store, sql: Callable[[str], object]) -> None:
     """Others maintain the table by Spark: each thing is accepted, or taken back as the page says, and nothing lost."""
-    first, mine = (in_catalogue(lake, "newest").snapshots()[at].snapshot_id for at in (0, -1))
+    first = in_catalogue(lake, "newest").snapshots()[0].snapshot_id
     for words in FORBIDDEN:
         with pytest.raises(RuntimeError, match="GC is disabled"):
             sql(words)
-    # There is one manifest, so this leaves it as it is.
+    there_are = len(snapshots(lake))
     sql(f"{_CALL}.rewrite_manifests('shop.newest')")
+    assert len(snapshots(lake)) == there_are + 1
+    assert "Nothing to do" in succeeded("iceberg", NEWEST).stdout
+    arrive(store, 19, (5,))
+    run()
+    mine = there(in_catalogue(lake, "newest").current_snapshot()).snapshot_id
     sql(f"{_ALTER} CREATE BRANCH audit")
     sql("INSERT INTO lake.shop.newest.branch_audit SELECT * FROM lake.shop.newest LIMIT 1")
     for words in (*ROLLED_BACK, *MADE_AGAIN):
@@ -289,6 +302,63 @@ def test_spark_trino_duckdb_and_polars_read_each_snapshot(
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     found = polars.scan_iceberg(table.metadata_location).select("k", "id").collect().sort("k")
     assert found.rows() == now
+
+
+def test_snapshots_that_are_too_old_go_with_what_only_they_name(
+    lake: Catalog, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEWEST_UPDATES", "beside")
+    for number in range(2, 8):
+        arrive(two_batches, number, (number, 3))
+        run()
+    in_catalogue(lake, "newest").manage_snapshots().create_tag(
+        there(in_catalogue(lake, "newest").snapshots()[1]).snapshot_id, "kept"
+    ).commit()
+    files = {path for path in (tmp_path / "lake").rglob("*") if path.suffix in (".avro", ".parquet")}
+    assert "newest: nothing to merge, 0 old files removed" in succeeded("compact", NEWEST, "--yes").stdout
+    gone = sum(tidied(two_batches, name, timedelta(0)) for name in TABLES)
+    left = {path for path in files if path.exists()}
+    assert len(files) - len(left) == gone > len(left)
+    assert [len(snapshots(lake, name)) for name in TABLES] == [1, 2]
+    assert in_catalogue(lake, "newest").scan().use_ref("kept").count() == 10
+    assert [tidied(two_batches, name, timedelta(0)) for name in TABLES] == [0, 0]
+    arrive(two_batches, 9)
+    run()
+    follows(two_batches, lake)
+
+
+@pytest.mark.parametrize("wire", ["rest"], indirect=True)
+@pytest.mark.parametrize("can", [True, False])
+def test_tables_come_at_once_where_the_catalogue_can(
+    lake: Catalog, wire: FaultProxy, two_batches: Store, can: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can:
+        monkeypatch.setattr(rest_catalogue, "_TRANSACTION", "what no catalogue has")
+    succeeded("iceberg", NEWEST)
+    arrive(two_batches, 2)
+    assert wire.count("POST", "/transactions/commit$|/tables/", run) == (1 if can else 2)
+    follows(two_batches, lake)
+
+
+@pytest.mark.parametrize("wire", ["sql"], indirect=True)
+def test_tables_in_a_database_come_together_or_not_at_all(
+    lake: Catalog, two_batches: Store, faulty: list[Fault]
+) -> None:
+    succeeded("iceberg", NEWEST)
+
+    def raced(commit: Callable[..., None], changes: Sequence[TableChange]) -> None:
+        in_catalogue(lake, "newest").transaction().set_properties(mine="1").commit_transaction()
+        with suppress(CommitFailedException):
+            commit(changes)
+        raise KeyboardInterrupt
+
+    arrive(two_batches, 2)
+    faulty.append(raced)
+    assert coset("run", NEWEST, "--runner", "local").exit_code == 130
+    assert [len(snapshots(lake, name)) for name in TABLES] == [1, 1]
+    succeeded("iceberg", NEWEST)
+    follows(two_batches, lake)
+    assert [len(snapshots(lake, name)) for name in TABLES] == [2, 2]
 
 
 def test_tables_that_were_there_come_by_a_command(lake: Catalog, two_batches: Store) -> None:
@@ -502,34 +572,41 @@ clicks.filter("id < 0", name="none").write("nothing")
     assert read.num_rows == 10
 
 
-Fault = Callable[[tuple[Any, ...], Callable[..., Any]], Any]
+Fault = Callable[[Callable[..., None], Sequence[TableChange]], None]
 
 
-def _lost(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
-    commit(*given)
+def _lost(commit: Callable[..., None], changes: Sequence[TableChange]) -> None:
+    commit(changes)
     raise CommitStateUnknownException("the answer was lost")
 
 
-def _killed_before(*_: object) -> Any:
+def _killed_before(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _killed_after(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
-    commit(*given)
+def _killed_after(commit: Callable[..., None], changes: Sequence[TableChange]) -> None:
+    commit(changes)
+    raise KeyboardInterrupt
+
+
+def _killed_between(commit: Callable[..., None], changes: Sequence[TableChange]) -> None:
+    """As a catalogue without transactions would leave it."""
+    commit(changes[:1])
     raise KeyboardInterrupt
 
 
 @pytest.fixture
 def faulty(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> list[Fault]:
     """Faults of the next commits to a catalogue, each of which happens once."""
-    faults, commit = list[Fault](), type(lake).commit_table
+    faults = list[Fault]()
 
-    def committed(catalogue: Catalog, *given: Any) -> Any:
-        if faults:
-            return faults.pop(0)(given, lambda *again: commit(catalogue, *again))
-        return commit(catalogue, *given)
+    def committed(catalogue: Catalog, changes: Sequence[TableChange]) -> None:
+        if faults and changes:
+            faults.pop(0)(partial(commit, catalogue), changes)
+        else:
+            commit(catalogue, changes)
 
-    monkeypatch.setattr(type(lake), "commit_table", committed)
+    monkeypatch.setattr(iceberg, "commit", committed)
     return faults
 
 
@@ -596,6 +673,29 @@ def test_nobody_takes_a_table_back_to_what_its_log_was_before(
     assert [each["coset.version"] for each in snapshots(lake, "counts")] == ["2", "3"]
 
 
+@pytest.mark.parametrize("wire", ["sql"], indirect=True)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_store_may_come_back_from_a_backup(
+    lake: Catalog, two_batches: Store, tmp_path: Path, batches: int, faulty: list[Fault]
+) -> None:
+    """The Iceberg table follows a version that the log does not have, or has of another batch."""
+    succeeded("iceberg", NEWEST)
+    root, kept = path_of(two_batches.root), tmp_path / "kept"
+    copytree(root, kept)
+    for number in range(2):
+        arrive(two_batches, 2 + number)
+        run()
+    rmtree(root)
+    kept.rename(root)
+    if batches == 2:
+        faulty.append(_killed_before)
+    for number in range(batches):
+        arrive(two_batches, 5 + number, range(3, 6))
+        coset("run", NEWEST, "--runner", "local")
+    succeeded("iceberg", NEWEST)
+    follows(two_batches, lake)
+
+
 @pytest.mark.parametrize("wire", ["rest"], indirect=True)
 @pytest.mark.parametrize("most", [4, pytest.param(None, marks=pytest.mark.long)])
 def test_each_request_to_a_catalogue_may_end_in_every_way(
@@ -604,7 +704,7 @@ def test_each_request_to_a_catalogue_may_end_in_every_way(
     wire.asked()
     succeeded("iceberg", NEWEST)
     requests = {f"{method.lower()} {re.escape(urlsplit(path).path)}(\\?|$)" for method, path in wire.asked()}
-    assert len(requests) == 8
+    assert len(requests) == 7
     ways = [f"{what} {each} x1" for what in (*WIRED, "before:403") for each in sorted(requests)]
     for way in random.Random(0).sample(ways, most or len(ways)):
         for name in TABLES:
@@ -638,22 +738,22 @@ def test_nothing_comes_twice_in_a_longer_history(
 def history(lake: Catalog, wire: FaultProxy | None, store: Store, faulty: list[Fault], batches: int) -> None:
     """A history by chance: batches, others who follow meanwhile, and commits that end in every way."""
 
-    def raced(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
+    def raced(commit: Callable[..., None], changes: Sequence[TableChange]) -> None:
         # The other meets no fault, or it would end before this one loses.
         mine, faulty[:] = faulty[:], []
         follow(store, "newest")
         faulty[:] = mine
-        return commit(*given)
+        commit(changes)
 
     def spoiled(what: str) -> Fault:
-        def fault(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
-            there(wire).spoil(f"{what} post /tables/ x1")
-            return commit(*given)
+        def fault(commit: Callable[..., None], changes: Sequence[TableChange]) -> None:
+            there(wire).spoil(f"{what} post /tables/|/transactions/commit x1")
+            commit(changes)
 
         return fault
 
     chance = random.Random(batches)
-    ways: list[Fault] = [_lost, _killed_before, _killed_after, *map(spoiled, WIRED if wire else ())]
+    ways: list[Fault] = [_lost, _killed_before, _killed_between, _killed_after, *map(spoiled, WIRED if wire else ())]
     succeeded("iceberg", NEWEST)
     for number in range(2, 2 + batches):
         # The first commit appends: made again upon the other's, it would add the same files.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from pyiceberg.io.pyarrow import _read_deletes
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.tables import iceberg, iceberg_upkeep
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.deletion_vectors import dead
 from coset.batches.tables.iceberg import follow
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.logs import opened
+from coset.sources.iceberg.named_catalogue import TableChange, commit
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
@@ -74,12 +77,34 @@ class Followed:
     def compact(self) -> None:
         compact(coming_and_going(0)(f"{self.store.root}/topics", 4), self.store, timedelta(days=1))
 
+    def follow(self) -> None:
+        follow(self.store, "kept")
+
+    def remove(self) -> None:
+        """Remove what is old of the Iceberg table."""
+        iceberg.tidied(self.store, "newest", timedelta(0))
+
+    def tidy(self) -> None:
+        """What the newest snapshot does not name is removed, but for files of a snapshot that may come still."""
+        self.remove()
+        table = in_catalogue(self.lake, "newest")
+        assert len(table.snapshots()) == 1
+        manifests = there(table.current_snapshot()).manifests(table.io)
+        named = {there(table.current_snapshot()).manifest_list, *(each.manifest_path for each in manifests)}
+        named |= {file.file_path for task in table.scan().plan_files() for file in task.delete_files}
+        lake = Path(table.location().removeprefix("file://"))
+        left = {f"file://{path}" for path in lake.rglob("*") if path.suffix in (".avro", ".parquet")}
+        assert named <= left
+        gone = {entry for each in manifests for entry in each.fetch_manifest_entry(table.io, discard_deleted=False)}
+        to_come = f"-{table.last_sequence_number + 1}-"
+        assert {path for path in left - named if to_come not in path} <= {each.data_file.file_path for each in gone}
+
     def restore(self, version: int) -> None:
         """Somebody else makes it what it was: rows that were dead live."""
         log_of(self.store, "newest").restore(version)
 
     def check(self) -> None:
-        follow(self.store, "kept")
+        self.follow()
         table, where = in_catalogue(self.lake, "newest"), folder(self.store, "newest")
         assert rows(table.scan(selected_fields=("k", "id")).to_arrow()) == delta_rows(self.store, "newest", "k, id")
         with opened(where) as log:
@@ -105,6 +130,22 @@ class Followed:
         return [row for each in found for row in each[path].to_pylist()]
 
 
+def committed(store: Store, ends: list[str], catalogue: Catalog, changes: Sequence[TableChange]) -> None:
+    """A commit that ends as the last of these says, which is taken away."""
+    end = ends.pop() if ends else "well"
+    if end == "killed before":
+        raise KeyboardInterrupt
+    if end in ("raced", "raced and tidied"):
+        follow(store, "kept")
+    if end in ("tidied", "raced and tidied"):
+        iceberg.tidied(store, "newest", timedelta(0))
+    commit(catalogue, changes)
+    if end == "killed after":
+        raise KeyboardInterrupt
+    if end == "lost":
+        raise CommitStateUnknownException
+
+
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] if seed else []) for seed in range(6)])
 def test_any_history_is_followed(seed: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of any size, compactions, swaps and undos; commits that are lost, killed and raced, and versions that
@@ -113,23 +154,9 @@ def test_any_history_is_followed(seed: int, store: Store, tmp_path: Path, monkey
     monkeypatch.setattr(table_parts, "MOST_FILES", 4)
     (tmp_path / "lake").mkdir()
     lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake/lake.db", warehouse=f"file://{tmp_path}/lake")
-    chance, commit = random.Random(seed), type(lake).commit_table
-    ends = list[str]()
-
-    def committed(catalogue: Catalog, *given: Any) -> Any:
-        end = ends.pop() if ends else "well"
-        if end == "killed before":
-            raise KeyboardInterrupt
-        if end == "raced":
-            follow(store, "kept")
-        answer = commit(catalogue, *given)
-        if end == "killed after":
-            raise KeyboardInterrupt
-        if end == "lost":
-            raise CommitStateUnknownException
-        return answer
-
-    monkeypatch.setattr(type(lake), "commit_table", committed)
+    chance, ends = random.Random(seed), list[str]()
+    for module in (iceberg, iceberg_upkeep):
+        monkeypatch.setattr(module, "commit", partial(committed, store, ends))
     followed = Followed(store, lake, tmp_path)
     followed.check()
     for _ in range(10 if seed else 3):
@@ -139,11 +166,16 @@ def test_any_history_is_followed(seed: int, store: Store, tmp_path: Path, monkey
                 followed.publish(chance.sample(range(KEYS + 10), chance.choice([1, 2, 3, 4, 40])))
             else:
                 chance.choice(kinds)()
-        ends[:] = chance.choices(["well", "killed before", "killed after", "lost", "raced"], k=2)
+        ends[:] = chance.choices(
+            ["well", "killed before", "killed after", "lost", "raced", "tidied", "raced and tidied"], k=2
+        )
         with suppress(KeyboardInterrupt, CosetError):
-            follow(store, "kept")
+            chance.choice([followed.follow, followed.remove])()
         ends.clear()
         followed.check()
+        if chance.random() < 0.3:
+            followed.tidy()
+            followed.check()
     newest = log_of(store, "newest").version()
     for version in chance.sample(range(2, newest), min(6, newest - 2)):
         followed.restore(version)

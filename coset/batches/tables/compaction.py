@@ -28,7 +28,7 @@ from coset.batches.tables.deletion_vectors import PREFIX, version_of
 from coset.batches.tables.delta import path_in
 from coset.batches.tables.exchanged import removals, taken
 from coset.batches.tables.held import compacted_in, held_in
-from coset.batches.tables.iceberg import follow
+from coset.batches.tables.iceberg import follow, tidied
 from coset.batches.tables.live_files import LiveFile, has_vectors, live_files, vector_files
 from coset.batches.tables.log_copy import actions_in
 from coset.batches.tables.logs import opened, opened_whole
@@ -108,7 +108,7 @@ def _compacted(
         follow(store, name)
         old = _AGAIN(partial(_old, table, name, write.table, where, keep))
     at_once(store_at(where).delete, old)
-    return Compacted(write.table, files, made, len(old))
+    return Compacted(write.table, files, made, len(old) + tidied(store, write.table, keep))
 
 
 def _old(table: DeltaTable, pipeline: str, name: str, where: str, keep: timedelta) -> list[str]:

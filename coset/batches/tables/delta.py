@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, assert_never
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from coset.batches.tables.dead_row_proof import DeadRows
 from coset.batches.tables.dead_rows import dying
 from coset.batches.tables.live_files import LiveFile
-from coset.batches.tables.log_copy import TableLog
+from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import (
     Logs,
     add_columns,
@@ -261,9 +261,20 @@ def entry_of(table: TableLog, metadata: Mapping[str, str]) -> dict[str, Any] | N
     return next((entry for entry in table.entries() if metadata.items() <= entry.items()), None)
 
 
-def newest_in(table: DeltaTable, pipeline: str, name: str) -> int | None:
-    version: int | None = table.transaction_version(application(pipeline, name))
-    return version
+def newest_in(table: TableLog, pipeline: str, name: str) -> int | None:
+    """The newest batch of a pipeline in a table. None if it has none."""
+    asked = application(pipeline, name)
+    return table.once(("newest", asked), lambda: _newest_in(table, asked))
+
+
+def _newest_in(table: TableLog, application: str) -> int | None:
+    # Mostly it is what was committed last, and delta-rs would look at all commits.
+    actions = actions_in(table.commit(table.version()) or b"")
+    version: int | None = next(
+        (action["txn"]["version"] for action in actions if action.get("txn", {}).get("appId") == application),
+        None,
+    )
+    return table.transaction_version(application) if version is None else version
 
 
 def path_in(file: Artefact) -> str:

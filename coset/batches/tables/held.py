@@ -111,7 +111,7 @@ def _check(logs: Logs, ledger: Ledger, batch: int, write: Write, files: Sequence
         uris_of(ledger, batch, write, files)
 
 
-def _is_newest(log: DeltaTable, ledger: Ledger, batch: int, write: Write) -> bool:
+def _is_newest(log: TableLog, ledger: Ledger, batch: int, write: Write) -> bool:
     """Whether this batch is the newest in a table, which holds its rows if each batch replaces it."""
     pipeline = ledger.original.pipeline if ledger.original else ledger.pipeline
     return newest_in(log, pipeline, write.table) == batch

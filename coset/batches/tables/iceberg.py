@@ -4,60 +4,72 @@ The Delta log decides what a table is. Its Iceberg table has the same files, and
 the version that it followed last to that of now, whatever was done between. A snapshot is the difference between two
 lists of files, and counts only upon the snapshot that was read. A process that loses a race, or an answer, looks again:
 nothing is added twice.
+
+The Delta log says which files the version has that a snapshot follows. Manifests are asked where it does not.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 
 from coset.batches.tables.delta import newest_in
-from coset.batches.tables.live_files import live_files
+from coset.batches.tables.live_files import LiveFile, is_known, live_files
 from coset.batches.tables.log_copy import TableLog
-from coset.batches.tables.logs import opened
-from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors, is_clients, is_refused, text_of
+from coset.batches.tables.logs import Logs, opened
+from coset.sources.iceberg.named_catalogue import (
+    ONLY_CURRENT,
+    TableChange,
+    catalogue,
+    catalogue_errors,
+    commit,
+    is_clients,
+    is_refused,
+    text_of,
+)
 from coset.sources.iceberg.snapshots import PIPELINE
-from coset.sources.s3 import iceberg_options
 from partitioning.commands import Iceberg, Repeat
-from partitioning.documents.document import canonical, digest
+from partitioning.documents.document import canonical, digest, digest_of
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
-from partitioning.model.plan import PlannedWrite
+from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.sources import NAMESPACE
 from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.io import FileIO
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import ManifestContent
     from pyiceberg.schema import Schema
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+    from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.types import NestedField
+
+    from coset.batches.tables.iceberg_snapshot import NewSnapshot
 
 # The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
 ASKED = "COSET_ICEBERG"
 _TRIES = 5
-# What an Iceberg table says of the Delta table that it follows: its folder and id, and of a snapshot the version.
-_FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
+# What an Iceberg table says of the Delta table that it follows: its folder and id; of a snapshot the version and the
+# digest of that.
+FOLDER, _ID, _VERSION, _COMMIT = "coset.folder", "coset.id", "coset.version", "coset.commit"
 _NAMES = "schema.name-mapping.default"
 _FORMAT = 2
 _PROPERTIES = {
     "format-version": str(_FORMAT),
     # `coset compact` removes files, and keeps those that time travel and backfills need.
     "gc.enabled": "false",
-    "commit.manifest-merge.enabled": "true",
-    # Each commit reads all manifests, some of them twice.
-    "commit.manifest.min-count-to-merge": "2",
     "write.metadata.delete-after-commit.enabled": "true",
 }
 
@@ -97,27 +109,63 @@ def check_followable(write: PlannedWrite) -> None:
         raise Refused.of(Kind.TABLE_COLUMNS, what, f"table {table!r}", then, table=table) from error
 
 
-def follow(store: Store, pipeline: str) -> tuple[str, ...]:
-    """Take the Iceberg tables of a pipeline to the versions of its tables. Returns the names of those that it took
-    there; none if the environment asks for none.
+def follow(store: Store, pipeline: str, published: Plan | None = None, logs: Logs | None = None) -> tuple[str, ...]:
+    """Take the Iceberg tables of a pipeline to the versions of its tables, all at once where the catalogue can. Returns
+    the names of those that it took there; none if the environment asks for none.
 
-    This may be repeated and raced. Raises Refused, with all findings, if an Iceberg table is not one that follows this
-    table, Unreachable if the catalogue does not answer, and OutcomeUnknown if it did not say whether it has a snapshot.
+    Whoever has just `published` a plan gives it, and the `logs` that it left. This may be repeated and raced. Raises
+    Refused, with all findings, if an Iceberg table is not one that follows this table, Unreachable if the catalogue
+    does not answer, and OutcomeUnknown if it did not say whether it has a snapshot.
     """
-    if (place := asked()) is None or (published := Ledger(store, pipeline).standing().published) is None:
+    if (place := asked()) is None or (plan := published or Ledger(store, pipeline).standing().published) is None:
         return ()
-    findings, taken = list[Finding](), list[str]()
+    logs, findings, taken = logs or Logs(), list[Finding](), set[str]()
     with catalogue_errors(place.catalogue, Iceberg(pipeline)):
-        known = catalogue(place.catalogue)
-    for name in sorted(write.declared.table for write in published.writes()):
+        known = catalogue(place.catalogue, **ONLY_CURRENT)
+    left = [_Follower(store, plan, logs, known, place, write.declared.table) for write in plan.writes()]
+    for _ in range(_TRIES):
+        changes, unsure, refused = _changes(left)
+        findings += refused
+        taken |= {each.where for each in changes}
         try:
-            if _Follower(store, pipeline, known, place, name).follow():
-                taken.append(place.named(name))
+            with catalogue_errors(f"{place.catalogue}.{place.name}", Iceberg(pipeline)), changing():
+                commit(known, [*changes.values()])
+        except Unsure as lost:
+            unsure |= dict.fromkeys(changes, lost)
+        if not (left := [*unsure]):
+            break
+        logs.again()
+    told = [each.unclear(lost) for each, lost in unsure.items()]
+    if unknown := [finding for finding in told if finding.kind is Kind.ICEBERG_UNREACHABLE]:
+        raise OutcomeUnknown(*unknown)
+    if findings := [*findings, *told]:
+        raise Refused(*findings)
+    return tuple(sorted(taken))
+
+
+def _changes(
+    followers: Sequence[_Follower],
+) -> tuple[dict[_Follower, TableChange], dict[_Follower, Unsure], list[Finding]]:
+    """What the catalogue is to do to the tables of these; those whose making lost its answer; and what was refused."""
+    changes, unsure, findings = dict[_Follower, TableChange](), dict[_Follower, Unsure](), list[Finding]()
+    for each in followers:
+        try:
+            if change := each.change():
+                changes[each] = change
+        except Unsure as lost:
+            unsure[each] = lost
         except Refused as refusal:
             findings += refusal.findings
-    if findings:
-        raise Refused(*findings)
-    return tuple(taken)
+    return changes, unsure, findings
+
+
+def tidied(store: Store, table: str, keep: timedelta) -> int:
+    """Remove what is too old of the Iceberg table of a table, if there is one, as `tidy` does."""
+    if (place := asked()) is None:
+        return 0
+    from coset.batches.tables.iceberg_upkeep import tidy  # noqa: PLC0415  an extra
+
+    return tidy(place, folder(store, table), table, keep)
 
 
 def try_place() -> str | None:
@@ -152,44 +200,57 @@ def _make_namespace(known: Catalog, place: Namespace) -> None:
 class _Follower:
     """Takes one Iceberg table to the version of its Delta table."""
 
-    def __init__(self, store: Store, pipeline: str, catalogue: Catalog, place: Namespace, name: str) -> None:
-        self._ledger = Ledger(store, pipeline)
-        self._pipeline = pipeline
-        self._catalogue = catalogue
+    def __init__(self, store: Store, plan: Plan, logs: Logs, known: Catalog, place: Namespace, table: str) -> None:
+        self._ledger = Ledger(store, plan.pipeline)
+        self._plan = plan
+        self._logs = logs
+        self._catalogue = known
         self._place = place
-        self._name = name
-        self._folder = folder(store, name)
-        self._identifier = f"{place.name}.{name}"
-        self._where = place.named(name)
+        self._name = table
+        self._folder = folder(store, table)
+        self._then = Iceberg(plan.pipeline)
+        self.where = place.named(table)
 
-    def follow(self) -> bool:
-        """Make one snapshot of what is new. Returns whether there was anything."""
-        for _ in range(_TRIES):
-            # The log is read after the table, so it is not behind what the table follows.
-            with catalogue_errors(self._where, Iceberg(self._pipeline)):
-                table = self._table()
-            with opened(self._folder) as log, catalogue_errors(self._where, Iceberg(self._pipeline)):
-                if log is None:
-                    return False
-                try:
-                    return self._commit(log, self._checked(log, table) if table else self._made(log))
-                except _Unsure as lost:
-                    error = lost
-        if type(error.__cause__).__name__ == "TableAlreadyExistsError":
-            self._refuse(f"something else in the catalogue has its name: {error}", "name another namespace; then ")
-        what = f"after {_TRIES} tries it is not known whether the table follows: {error}"
-        raise OutcomeUnknown.of(Kind.ICEBERG_UNREACHABLE, what, self._where, Iceberg(self._pipeline), table=self._name)
+    def change(self) -> TableChange | None:
+        """What the catalogue is to do: one snapshot of all that is new. None if nothing is.
+
+        Raises Unsure if it is not known whether the table was made, and else as `follow`.
+        """
+        with catalogue_errors(self.where, self._then):
+            table = self._table()
+        with opened(self._folder, self._logs) as log, catalogue_errors(self.where, self._then):
+            if log and table and _version(table.current_snapshot()) > log.version():
+                # Somebody has published since the log was read, or the log is an earlier one again.
+                self._logs.again(self._folder)
+                log = self._logs.table(self._folder)
+            return None if log is None else self._changed(log, self._checked(log, table) if table else self._made(log))
+
+    def unclear(self, lost: Unsure) -> Finding:
+        """The finding that the table is not known to follow after all tries, of which the last `lost` its answer."""
+        if type(lost.__cause__).__name__ == "TableAlreadyExistsError":
+            what = f"something else in the catalogue has its name: {lost}"
+            return self._unlike(what, "name another namespace; then ")
+        what = f"after {_TRIES} tries it is not known whether the table follows: {lost}"
+        return Finding.of(Kind.ICEBERG_UNREACHABLE, what, self.where, self._then, table=self._name)
+
+    def _unlike(self, what: str, then: str) -> Finding:
+        what += "; the table itself has all that was published"
+        return Finding.of(Kind.ICEBERG_TABLE, what, self.where, (then, self._then), table=self._name)
 
     def _made(self, log: TableLog) -> Table:
         _make_namespace(self._catalogue, self._place)
         said = {"comment": text} if (text := log.metadata().description) else {}
-        with _changing():
+        with changing():
             return self._catalogue.create_table(
                 self._identifier, _columns(log), properties=_PROPERTIES | self._mine(log) | said
             )
 
     def _mine(self, log: TableLog) -> dict[str, str]:
-        return {_FOLDER: self._folder, _ID: str(log.metadata().id)}
+        return {FOLDER: self._folder, _ID: str(log.metadata().id)}
+
+    @property
+    def _identifier(self) -> str:
+        return f"{self._place.name}.{self._name}"
 
     def _table(self) -> Table | None:
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415  an extra
@@ -203,59 +264,76 @@ class _Follower:
         """The Iceberg table. Raises Refused if it does not follow this table."""
         mine = self._mine(log)
         if (theirs := {key: table.properties.get(key) for key in mine}) != mine:
-            follows = f"follows {theirs[_FOLDER]}" if theirs[_FOLDER] else "is not one that Coset made"
-            if theirs[_FOLDER] == mine[_FOLDER]:
+            follows = f"follows {theirs[FOLDER]}" if theirs[FOLDER] else "is not one that Coset made"
+            if theirs[FOLDER] == mine[FOLDER]:
                 follows = "follows a table that was there before"
-            what = f"the table in the catalogue {follows}, and not {mine[_FOLDER]}"
-            self._refuse(what, "name another namespace; or drop the table there, without its files, then ")
+            what = f"the table in the catalogue {follows}, and not {mine[FOLDER]}"
+            then = "name another namespace; or drop the table there, without its files, then "
+            raise Refused(self._unlike(what, then))
         if table.metadata.format_version != _FORMAT or not table.spec().is_unpartitioned():
             what = "somebody else gave the Iceberg table partitions, or another format"
-            self._refuse(what, "drop the table there, without its files, then ")
+            raise Refused(self._unlike(what, "drop the table there, without its files, then "))
         newest = table.current_snapshot()
-        if newest and (newest.summary is None or _VERSION not in newest.summary.additional_properties):
+        if newest and not is_ours(newest) and not _keeps_files(newest):
             what = f"snapshot {newest.snapshot_id} of the Iceberg table is not Coset's: somebody else wrote to it"
-            self._refuse(what, "roll it back to the snapshot before; or drop the table there, without its files, then ")
+            then = "roll it back to the snapshot before; or drop the table there, without its files, then "
+            raise Refused(self._unlike(what, then))
         return table
 
-    def _refuse(self, what: str, then: str) -> NoReturn:
-        what += "; the table itself has all that was published"
-        raise Refused.of(Kind.ICEBERG_TABLE, what, self._where, (then, Iceberg(self._pipeline)), table=self._name)
+    def _changed(self, log: TableLog, table: Table) -> TableChange | None:
+        from pyiceberg.manifest import ManifestContent  # noqa: PLC0415  an extra
+        from pyiceberg.table.update import AssertTableUUID  # noqa: PLC0415
 
-    def _commit(self, log: TableLog, table: Table) -> bool:
-        from pyiceberg.io import load_file_io  # noqa: PLC0415  an extra
+        from coset.batches.tables.iceberg_files import DataFiles  # noqa: PLC0415  an extra
+        from coset.batches.tables.iceberg_snapshot import FilesChange, NewSnapshot  # noqa: PLC0415  an extra
+        from coset.batches.tables.position_deletes import written  # noqa: PLC0415  an extra
 
-        from coset.batches.tables.position_deletes import Overwrite, PositionDeletes  # noqa: PLC0415  an extra
+        metadata, updates, requirements = _evolved(table, _columns(log))
+        newest, places = table.current_snapshot(), table.location_provider()
+        snapshot = NewSnapshot(metadata, table.io, places)
+        wanted, before = self._named(live_files(log)), self._before(log, newest, snapshot)
+        gone = {content: before[content] - files.keys() for content, files in wanted.items()}
+        data, dead = ([files[name] for name in sorted(files.keys() - before[of])] for of, files in wanted.items())
+        if newest is None or any(gone.values()) or data or dead:
+            come = {
+                ManifestContent.DATA: DataFiles(self._folder, metadata).described(data),
+                ManifestContent.DELETES: written(self._folder, dead, table.io, places, snapshot.mark),
+            }
+            changes = [FilesChange(content, gone[content], come[content]) for content in ManifestContent]
+            added, upon = snapshot.written(changes, self._said(log))
+            updates, requirements = (*updates, *added), (*requirements, *upon)
+        if not updates:
+            return None
+        return TableChange(table, (*requirements, AssertTableUUID(uuid=metadata.table_uuid)), updates)
 
-        files, tasks = live_files(log), list(table.scan().plan_files())
-        there = {f"{self._folder}/{file.path}" for file in files}
-        held = {task.file.file_path: task.file for task in tasks}
-        deletes = PositionDeletes(self._folder, files)
-        # The catalogue may grant access to its own folder, which has none of these files.
-        io = load_file_io(iceberg_options(), self._folder)
-        gone, come = held.keys() - there, sorted(there - held.keys())
-        appends = not gone and deletes.are_of(tasks)
-        table.catalog = cast("Catalog", _Once(self._catalogue))
-        with table.transaction() as transaction:
-            if _NAMES not in table.properties:
-                # Files have no ids of columns. PyIceberg keeps it when columns change.
-                transaction.set_properties({_NAMES: table.schema().name_mapping.model_dump_json()})
-            evolved = _evolve(transaction, _columns(log))
-            if table.current_snapshot() and appends and not come:
-                return evolved
-            said, metadata = self._said(log), transaction.table_metadata
-            appending = transaction.update_snapshot(snapshot_properties=said).merge_append()
-            with appending if appends else Overwrite(transaction, deletes, said) as change:
-                for path in sorted(gone):
-                    change.delete_data_file(held[path])
-                for path in come:
-                    change.append_data_file(_data_file(io, metadata, path))
-        return True
+    def _named(self, files: Sequence[LiveFile]) -> dict[ManifestContent, dict[str, LiveFile]]:
+        """Files by the names of the data files, and of the position deletes, that an Iceberg table has of them."""
+        from pyiceberg.manifest import ManifestContent  # noqa: PLC0415  an extra
+
+        from coset.batches.tables.position_deletes import vector_name  # noqa: PLC0415  an extra
+
+        return {
+            ManifestContent.DATA: {f"{self._folder}/{file.path}": file for file in files},
+            ManifestContent.DELETES: {vector_name(file): file for file in files if file.dead},
+        }
+
+    def _before(
+        self, log: TableLog, newest: Snapshot | None, snapshot: NewSnapshot
+    ) -> Mapping[ManifestContent, Set[str]]:
+        """The names of the files that the Iceberg table has: by the version that it follows, if the log still has that
+        as it was then, else by all manifests."""
+        version = _version(newest)
+        if newest and is_known(log, version) and _said_of(newest).get(_COMMIT) == _digest(log, version):
+            files = self._named(live_files(log, version))
+            if all(snapshot.count(content) == len(names) for content, names in files.items()):
+                return {content: names.keys() for content, names in files.items()}
+        return {content: snapshot.names(content) for content in self._named(())}
 
     def _said(self, log: TableLog) -> dict[str, str]:
         """What a snapshot says of itself: the version, its newest batch, and the offsets up to which it counts."""
-        batch = newest_in(log, self._pipeline, self._name)
-        plan = None if batch is None else self._ledger.plan(batch)
-        said = {_VERSION: str(log.version()), PIPELINE: self._pipeline}
+        version, batch = log.version(), newest_in(log, self._plan.pipeline, self._name)
+        said = {_VERSION: str(version), _COMMIT: _digest(log, version), PIPELINE: self._plan.pipeline}
+        plan = self._plan if batch == self._plan.batch else None if batch is None else self._ledger.plan(batch)
         if plan is None:
             return said
         ends = {f"{read.name}-{end.partition}": end.end for read in plan.ends.streams for end in read.ends}
@@ -266,16 +344,30 @@ class _Follower:
         }
 
 
-def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
-    """A file, with the least and greatest value of each column where PyIceberg can tell them."""
-    from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415  an extra
+def _said_of(snapshot: Snapshot | None) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
 
-    try:
-        return parquet_file_to_data_file(io, metadata, path)
-    except OverflowError:
-        # Of a time that Python does not know, such as infinity.
-        counted = metadata.properties | {"write.metadata.metrics.default": "counts"}
-        return parquet_file_to_data_file(io, metadata.model_copy(update={"properties": counted}), path)
+
+def is_ours(snapshot: Snapshot) -> bool:
+    """Whether a snapshot follows a version of a Delta table."""
+    return _VERSION in _said_of(snapshot)
+
+
+def _keeps_files(snapshot: Snapshot) -> bool:
+    """Whether a snapshot has the files of that before it, as of Spark's rewrite_manifests."""
+    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415  an extra
+
+    changes = [key for key in _said_of(snapshot) if key.startswith(("added-", "deleted-", "removed-"))]
+    return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE and not changes
+
+
+def _version(snapshot: Snapshot | None) -> int:
+    """The version of its Delta table that a snapshot follows. -1 if it follows none."""
+    return int(_said_of(snapshot).get(_VERSION, -1))
+
+
+def _digest(log: TableLog, version: int) -> str:
+    return digest_of(log.commit(version) or b"")
 
 
 def _columns(log: TableLog) -> pa.Schema:
@@ -296,21 +388,30 @@ def _schema(columns: pa.Schema) -> Schema:
     return Catalog._convert_schema_if_needed(columns)
 
 
-def _evolve(transaction: Transaction, columns: pa.Schema) -> bool:
-    """Give an Iceberg table the columns of its table, and say whether it had others. One that has another type there is
-    another column."""
+def _evolved(
+    table: Table, columns: pa.Schema
+) -> tuple[TableMetadata, tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """The metadata of an Iceberg table with the columns of its table, what a catalogue is to do for that, and upon
+    what. One that has another type there is another column."""
     wanted = {field.name: field for field in _schema(columns).fields}
-    held = {field.name: field for field in transaction.table_metadata.schema().fields}
+    held = {field.name: field for field in table.schema().fields}
     other = [name for name in held if name in wanted and _type(held[name]) != _type(wanted[name])]
-    with transaction.update_schema(allow_incompatible_changes=True) as update:
-        for name in (*other, *(held.keys() - wanted.keys())):
-            update.delete_column((name,))
-        for name, field in wanted.items():
-            if name in other or name not in held:
-                update.add_column((name,), field.field_type, field.doc)
-            elif field.doc != held[name].doc:
-                update.update_column((name,), doc=field.doc)
-    return transaction.table_metadata.schema().fields != tuple(held.values())
+    commented = [name for name in held if name in wanted and held[name].doc != wanted[name].doc]
+    transaction = table.transaction()
+    if _NAMES not in table.properties:
+        # Files have no ids of columns. PyIceberg keeps it when columns change.
+        transaction.set_properties({_NAMES: table.schema().name_mapping.model_dump_json()})
+    if other or commented or held.keys() != wanted.keys():
+        with transaction.update_schema(allow_incompatible_changes=True) as update:
+            for name in (*other, *(held.keys() - wanted.keys())):
+                update.delete_column((name,))
+            for name, field in wanted.items():
+                if name in other or name not in held:
+                    update.add_column((name,), field.field_type, field.doc)
+                elif name in commented:
+                    update.update_column((name,), doc=field.doc)
+    updates, requirements = transaction._updates, transaction._requirements
+    return transaction.table_metadata if updates else table.metadata, updates, requirements
 
 
 def _type(field: NestedField) -> str:
@@ -318,32 +419,17 @@ def _type(field: NestedField) -> str:
     return re.sub(r"-?[0-9]+: ", "", str(field.field_type))
 
 
-class _Unsure(Exception):
+class Unsure(Exception):
     """The catalogue lost a race, or its answer was lost. Whoever wrote looks again."""
 
 
-class _Once:
-    """A catalogue that is asked once. Upon an answer that a commit failed, PyIceberg would make the difference again,
-    to another snapshot than it is one to, or remove its files. Yet the answer may be to a request that something on the
-    way repeated, and the snapshot be there."""
-
-    def __init__(self, catalogue: Catalog) -> None:
-        self._catalogue = catalogue
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalogue, name)
-
-    def commit_table(self, *asked: Any) -> Any:
-        with _changing():
-            return self._catalogue.commit_table(*asked)
-
-
 @contextmanager
-def _changing() -> Iterator[None]:
-    """Raises _Unsure for errors of the catalogue, but those of a request that it refused."""
+def changing() -> Iterator[None]:
+    """Raises Unsure for errors of the catalogue, but those of a request that it refused."""
     try:
         yield
     except Exception as error:
-        if not is_clients(error) or is_refused(error):
+        # PyIceberg has ValueError for a change that is none any more, as of a number that a branch took.
+        if is_refused(error) or not (is_clients(error) or isinstance(error, ValueError)):
             raise
-        raise _Unsure(text_of(error)) from error
+        raise Unsure(text_of(error)) from error

@@ -44,6 +44,10 @@ class LiveFile:
         return int((self.added.get("partitionValues") or {}).get(RESIDUE) or 0)
 
     @property
+    def size(self) -> int:
+        return int(self.added["size"])
+
+    @property
     def vector(self) -> Vector | None:
         return self.added.get("deletionVector")
 
@@ -75,6 +79,12 @@ def live_files(log: TableLog, version: int | None = None) -> Sequence[LiveFile]:
     """
     until = log.version() if version is None else version
     return log.once(("live files", until), lambda: _live_files(log, until))
+
+
+def is_known(log: TableLog, version: int) -> bool:
+    """Whether the copy of a log has what it takes to say which files the table had in a version."""
+    begins, _ = log.copy.checkpoint()
+    return max(0, begins - 1) <= version <= log.version()
 
 
 def _live_files(log: TableLog, until: int) -> Sequence[LiveFile]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from coset.sources.s3 import iceberg_options, is_denied
 from partitioning.commands import Command
@@ -13,6 +14,8 @@ from partitioning.kinds import Kind
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+    from pyiceberg.table.update import TableRequirement, TableUpdate
 
 # PyIceberg has no base of its errors, and each catalogue raises those of its client.
 _CLIENTS = {"botocore", "hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
@@ -27,24 +30,64 @@ _REFUSED = {
     "UnauthorizedError",
 }
 
+# Of the snapshots of a table a REST catalogue gives those that are current.
+ONLY_CURRENT = {"snapshot-loading-mode": "refs"}
 
-def catalogue(name: str) -> Catalog:
-    """The catalogue of that name. Raises Refused if nothing configures it."""
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What a catalogue is to do to a table, if that is as it is required to be."""
+
+    table: Table
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A catalogue that can change several tables at once."""
+
+    def commit_together(self, changes: Sequence[TableChange]) -> None:
+        """Change all of these tables, or none."""
+
+
+def catalogue(name: str, **options: str) -> Catalog:
+    """The catalogue of that name, with these options beside those of its configuration. Raises Refused if nothing
+    configures it."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415  an extra
     from pyiceberg.utils.config import Config  # noqa: PLC0415
 
-    said = iceberg_options() | cast(dict[str, str], Config().get_catalog_config(name) or {})
-    is_rest = "py-catalog-impl" not in said and said.get("type", "rest").lower() == "rest"
+    said = iceberg_options() | cast(dict[str, str], Config().get_catalog_config(name) or {}) | options
+    uri = "" if "py-catalog-impl" in said else said.get("uri", "")
     try:
-        if is_rest and said.get("uri", "").startswith("http"):
+        if said.get("type", "rest").lower() == "rest" and uri.startswith("http"):
             from coset.sources.iceberg.rest_catalogue import RestWithin  # noqa: PLC0415  an extra
 
             return RestWithin(name, **said)
+        if said.get("type", "sql").lower() == "sql" and uri.startswith(("sqlite", "postgresql")):
+            from coset.sources.iceberg.sql_catalogue import SqlTogether  # noqa: PLC0415  an extra
+
+            return SqlTogether(name, **said)
         return load_catalog(name, **said)
     except ValueError as error:
         then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
         what = f"PyIceberg cannot load the catalogue {name}: {error}"
         raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
+
+
+def commit(known: Catalog, changes: Sequence[TableChange]) -> None:
+    """Let a catalogue make these changes, at once if it can, and each no more than once. Raises its errors."""
+    if isinstance(known, Together):
+        known.commit_together(changes)
+    else:
+        commit_each(changes)
+
+
+def commit_each(changes: Sequence[TableChange]) -> None:
+    """Make changes one after another. PyIceberg's transactions would make one that lost a race again, upon another
+    snapshot, and remove files of one whose answer was lost."""
+    for change in changes:
+        change.table._do_commit(change.updates, change.requirements)
 
 
 @contextmanager

@@ -1,14 +1,23 @@
-"""A REST catalogue that is waited for only so long; PyIceberg would wait for ever."""
+"""A REST catalogue that is waited for only so long, as PyIceberg would for ever, and that changes tables together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from pyiceberg.catalog.rest import RestCatalog
-from requests import Session
+from pyiceberg.catalog.rest import _RETRY_ARGS, Endpoint, RestCatalog
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table import CommitTableRequest, Namespace, TableIdentifier
+from requests import HTTPError, Session
+from tenacity import retry
+
+from coset.sources.iceberg.named_catalogue import TableChange, commit_each
 
 # Seconds to connect, and between two bytes of an answer: those of the store.
 TIMEOUT = 5, 60
+_TRANSACTION = Endpoint.from_string("POST /v1/{prefix}/transactions/commit")
+_UNKNOWN = dict.fromkeys((500, 502, 504), CommitStateUnknownException)
 
 
 class RestWithin(RestCatalog):
@@ -18,3 +27,25 @@ class RestWithin(RestCatalog):
         session = super()._create_session()
         session.request = partial(session.request, timeout=TIMEOUT)  # type: ignore[method-assign]
         return session
+
+    @retry(**_RETRY_ARGS)  # type: ignore[call-overload, untyped-decorator]
+    def commit_together(self, changes: Sequence[TableChange]) -> None:
+        """Change tables in one transaction; one after another if the catalogue has none."""
+        if len(changes) < 2 or _TRANSACTION not in self._supported_endpoints:
+            commit_each(changes)
+            return
+        asked = ",".join(
+            CommitTableRequest(
+                identifier=TableIdentifier(
+                    namespace=Namespace([*change.table.name()[:-1]]), name=change.table.name()[-1]
+                ),
+                requirements=change.requirements,
+                updates=change.updates,
+            ).model_dump_json()
+            for change in changes
+        )
+        answer = self._session.post(self.url("transactions/commit"), data=f'{{"table-changes": [{asked}]}}'.encode())
+        try:
+            answer.raise_for_status()
+        except HTTPError as error:
+            _handle_non_200_response(error, {409: CommitFailedException, **_UNKNOWN})
