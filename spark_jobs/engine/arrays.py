@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -32,3 +34,21 @@ def numbers(values: np.ndarray) -> pa.Array:
     """
     values = np.ascontiguousarray(values, np.int64)
     return pa.Int64Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def together(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[list[pa.RecordBatch]]:
+    """Batches, some of them together: no more than are needed for so many rows, or so many bytes.
+
+    >>> three = [pa.record_batch({"n": pa.array(range(count), pa.int64())}) for count in (5, 1, 7)]
+    >>> [list(map(len, some)) for some in together(three, 6, 1000)]
+    [[5, 1], [7]]
+    """
+    some, count, taken = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        some.append(batch)
+        count, taken = count + len(batch), taken + batch.nbytes
+        if count >= rows or taken >= size:
+            yield some
+            some, count, taken = [], 0, 0
+    if some:
+        yield some

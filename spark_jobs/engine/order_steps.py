@@ -203,11 +203,13 @@ class Steps(Relations):
         if step.op is Op.TABLE:
             self._table_of(step)
             return
-        name = quote(step.inputs[0])
+        name, where = quote(step.inputs[0]), f"step {step.name!r}"
+        if step.op is Op.UPSERT:
+            self.create(step.name, step.sql, where)
+            return
         both = f"SELECT * FROM temp.{name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
-        sql = step.sql if step.op is Op.UPSERT else f"WITH {name} AS ({both}) {step.sql}"
-        with self.errors(f"step {step.name!r}"):
-            self._connection.execute(f"CREATE TEMP TABLE {quote(step.name)} AS {sql}")
+        key = step.state.placement.key if step.state and step.state.placement else ""
+        self.create_by_keys(step.name, lambda rows: f"WITH {name} AS ({rows}) {step.sql}", both, key, where)
 
     def _changes_of(self, step: Step, state: TaskState) -> None:
         """Store what a step makes of the newest rows of another: of those that there are now, less those that were."""

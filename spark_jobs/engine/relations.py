@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import duckdb
@@ -16,10 +16,13 @@ from partitioning.model.graph import quote
 from partitioning.model.order import Order
 from partitioning.model.streams import Column
 from partitioning.model.task_memory import TaskMemory
+from spark_jobs.engine.arrays import together
 from spark_jobs.engine.intake import Intake
 
-# DuckDB's own size of a row group.
-RESULT_ROWS = 122_880
+# DuckDB's own size of a row group, and how many of its rows are asked for at once: nobody knows how wide they are.
+RESULT_ROWS, _ASKED_ROWS = 122_880, 8192
+# Into so many parts keys are cut that do not fit into memory, again and again up to the last number.
+_FEWER, _FEWEST = 8, 512
 
 
 class Relations:
@@ -45,13 +48,37 @@ class Relations:
     def query(self, sql: str, where: str) -> pa.RecordBatchReader:
         """The rows of a query. Read them before asking for others."""
         with self.errors(where):
-            rows = self._connection.sql(sql).to_arrow_reader(self._memory.rows(RESULT_ROWS))
-        return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows, where))
+            rows = self._connection.sql(sql).to_arrow_reader(self._memory.rows(_ASKED_ROWS))
+        some = together(self._batches(rows, where), self._memory.rows(RESULT_ROWS), self._memory.part)
+        return pa.RecordBatchReader.from_batches(rows.schema, map(pa.concat_batches, some))
 
     def create(self, name: str, sql: str, where: str) -> None:
         """Store the rows of a query under a name."""
         with self.errors(where):
             self._connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
+
+    def create_by_keys(self, name: str, sql: Callable[[str], str], rows: str, key: str, where: str) -> None:
+        """Store under a name what `sql` makes of the rows of a query, which is asked more than once: what is made of a
+        key is made of its rows alone. If memory is too small for all keys, some are done after the others."""
+        with self.errors(where):
+            table = f"temp.{quote(name)}"
+            try:
+                self._connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql(rows)}")
+            except duckdb.OutOfMemoryException:
+                if not key:
+                    raise
+                self._connection.execute(f"CREATE TEMP TABLE {quote(name)} AS FROM ({sql(rows)}) LIMIT 0")
+                self._insert_by_keys(lambda some: f"INSERT INTO {table} {sql(some)}", rows, key, _FEWER, range(_FEWER))
+
+    def _insert_by_keys(self, sql: Callable[[str], str], rows: str, key: str, parts: int, which: Iterable[int]) -> None:
+        """Do so for some of so many parts of the keys, one after the other."""
+        for part in which:
+            try:
+                self._connection.execute(sql(f"FROM ({rows}) WHERE hash({quote(key)}) % {parts} = {part}"))
+            except duckdb.OutOfMemoryException:
+                if parts >= _FEWEST:
+                    raise
+                self._insert_by_keys(sql, rows, key, parts * _FEWER, range(part, parts * _FEWER, parts))
 
     def drop(self, name: str) -> None:
         """Forget what was stored under a name."""

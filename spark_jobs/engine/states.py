@@ -166,17 +166,18 @@ class KeptByKey(TaskState):
         else:
             if self.narrow and self._key != "0":
                 self.narrow(self._connection.sql(self._came()).to_arrow_table()[0].combine_chunks(), self._unmerged)
-            self._find(f"is_got OR known.{quote(BATCH.name)} > {self._unmerged}")
+            self._find(f"{_GOT} OR {quote(BATCH.name)} > {self._unmerged}")
         self._needs(_newest(self._key, found), f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
         self._connection.execute(f"DROP TABLE {found}")
 
     def _find(self, needed: str) -> None:
         """Store the rows of all runs that are `needed`, each with whether this batch has its key."""
-        joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({self._came()})) AS got"
-        # DuckDB may scan the input of a window twice, and an intake can be read only once.
+        # A join would perhaps hold all rows that are kept, to look for the few keys among them. And DuckDB may scan the
+        # input of a window twice, and an intake can be read only once.
+        came = f"SELECT 1 FROM ({self._came()}) AS got WHERE {self._of('known')} IS NOT DISTINCT FROM got.{_GOT}"
+        marked = f"SELECT known.*, EXISTS ({came}) AS {_GOT} FROM ({self._known}) AS known"
         self._connection.execute(
-            f"CREATE TEMP TABLE {quote(found_of(self._step))} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} "
-            f"FROM {joined} ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE {needed}"
+            f"CREATE TEMP TABLE {quote(found_of(self._step))} AS SELECT * FROM ({marked}) WHERE {needed}"
         )
 
     def _came(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from partitioning.model.root_names import TABLES
 from partitioning.model.table_parts import alone, is_written
 from partitioning.model.task_memory import TaskMemory
 from partitioning.values import replace
-from spark_jobs.engine.arrays import COMPRESSED, LITTLE, numbers
+from spark_jobs.engine.arrays import COMPRESSED, LITTLE, numbers, together
 from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS
 from spark_jobs.engine.states import GOT
@@ -107,8 +107,10 @@ class Spool:
         return _Run(rows, run.partitions, run.starts)
 
 
-# How many rows of a partition a reader decodes at once.
+# How many rows of a partition a reader decodes at most at once.
 _PART_ROWS = 1 << 15
+# How many rows a row group of an upserted table has at most.
+_GROUP_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,9 @@ class Writers:
         for batch in rows:
             spool.add(batch, destinations(leaving, order.task.task, batch))
         for partition, batches in spool.parts():
-            together = pa.Table.from_batches(batches)
-            if is_written(partition, mine, write, has_new=bool(pc.any(together[GOT]).as_py())):
+            if is_written(partition, mine, write, has_new=any(pc.any(batch[GOT]).as_py() for batch in batches)):
                 path = f"{self._folder(write)}/{order.stage}-{order.task.task}-{partition}.parquet"
-                stay = pc.invert(together[GONE.name])
-                kept = together.filter(pc.and_(stay, together[GOT]) if write.is_beside(partition) else stay)
-                yield self._partition(write.declared.table, path, partition, self._with_origin(kept, write))
+                yield self._partition(write, path, partition, batches)
 
     def replaced(self, write: PlannedWrite, keys: Sequence[pa.RecordBatch]) -> Artefact | None:
         """Write the keys of an upserted table beside whose rows new ones are written. None, and no file, without."""
@@ -209,7 +208,7 @@ class Writers:
                 writer.write_batch(pa.RecordBatch.from_pylist([], schema))
                 for partition, there in (first, *parts):
                     start, records = sink.size, 0
-                    for some in _cut(there):
+                    for some in _cut(there, self.memory):
                         position = numbers(_positions(order.task.task, records, len(some)))
                         batch = pa.RecordBatch.from_arrays([*some.columns, position], schema=schema)
                         if batch.nbytes < LITTLE:
@@ -229,14 +228,22 @@ class Writers:
         run = f"attempt-{self.order.attempt}-{self.run}"
         return f"{TABLES}{write.declared.table}/data/plan-{self.order.batch}/{run}"
 
-    def _partition(self, table: str, path: str, partition: int, rows: pa.Table) -> Artefact:
+    def _partition(self, write: PlannedWrite, path: str, partition: int, batches: Sequence[pa.RecordBatch]) -> Artefact:
         """Write a partition of an upserted table. It may have no rows any more."""
 
-        def write(sink: NewFile) -> list[PartitionSlice]:
-            pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
-            return [PartitionSlice(partition, 0, sink.size, len(rows))]
+        def to(sink: NewFile) -> list[PartitionSlice]:
+            schema, records = table_schema(write), 0
+            with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+                for some in together(batches, _GROUP_ROWS, self.memory.sorted):
+                    rows = pa.Table.from_batches(some)
+                    stay = pc.invert(rows[GONE.name])
+                    kept = rows.filter(pc.and_(stay, rows[GOT]) if write.is_beside(partition) else stay)
+                    if len(kept):
+                        writer.write_table(self._with_origin(kept, write))
+                    records += len(kept)
+            return [PartitionSlice(partition, 0, sink.size, records)]
 
-        return self._put(Role.TABLE, table, path, write)
+        return self._put(Role.TABLE, write.declared.table, path, to)
 
     def _rows(
         self, role: Role, name: str, path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
@@ -297,12 +304,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at most `_PART_ROWS`. If they fit into one batch they are put together."""
-    together = pa.Table.from_batches(batches)
-    for batch in together.combine_chunks().to_batches(_PART_ROWS) if len(together) <= _PART_ROWS else batches:
-        for start in range(0, len(batch), _PART_ROWS):
-            yield batch.slice(start, _PART_ROWS)
+def _cut(batches: Sequence[pa.RecordBatch], memory: TaskMemory) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that a reader decodes at once. If they fit into one batch they are put together."""
+    every = pa.Table.from_batches(batches)
+    most = memory.rows(_PART_ROWS, every.nbytes // max(1, len(every)))
+    for batch in every.combine_chunks().to_batches() if len(every) <= most else batches:
+        for start in range(0, len(batch), most):
+            yield batch.slice(start, most)
 
 
 def _positions(task: int, first: int, count: int) -> np.ndarray:

@@ -13,12 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.local import Local
+from coset.batches.tables.logs import opened_whole
+from coset.batches.tables.table_reader import live_rows
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Role
+from spark_jobs.tables.table_schema import folder
 from tests.landed import land_file
 from tests.running import next_batch, task_receipts
 
@@ -30,15 +34,15 @@ BESIDE = 160 << 20
 Steps = Callable[[Callable[[str], Flow]], Flow]
 
 
-def wide(first: int, count: int) -> pa.Table:
-    """Rows of 400 bytes, each of another key, in no order."""
+def wide(first: int, count: int, width: int = 350, keys: int = ROWS) -> pa.Table:
+    """Rows of 400 bytes, or with text of another width, each of another of so many keys, in no order."""
     numbers = (np.arange(first, first + count) * 7919) % ROWS
     return pa.table(
         {
-            "k": [f"{number:020}" for number in numbers],
+            "k": [f"{number % keys:020}" for number in numbers],
             "v": numbers,
             "seen": pa.array(numbers * 60_000_000, pa.timestamp("us")),
-            "text": [f"{number:.>350}" for number in numbers],
+            "text": [f"{number:.>{width}}" for number in numbers],
         }
     )
 
@@ -102,3 +106,28 @@ def test_a_task_that_may_hold_a_tenth_of_its_input_spills(case: str, store: Stor
     rows = sum(file.records for task in task_receipts(ref) for file in task.left(role))
     assert rows == (ROWS // 4 if case == "a join" else ROWS)
     assert most < MEMORY + BESIDE
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_latest_of_wide_rows_spill_and_go_on(store: Store) -> None:
+    """DuckDB would sort 122,880 rows at once, by all of their columns."""
+    source, width = f"{store.root}/topics", 10_000
+    rows, keys = 10 * MEMORY // width, 3 * MEMORY // width
+    pipeline = Pipeline("wide", source=source)
+    newest = pipeline.stream("one", key="k", partitions=1).latest("seen", name="newest")
+    newest.write("t", mode="upsert")
+    with Local(processes=2, memory=f"{MEMORY // 1_000_000}MB") as runner:
+        for begins, ends in ((0, rows), (rows, rows + rows // 10)):
+            for first in range(begins, ends, 2_000):
+                land_file(wide(first, min(2_000, ends - first), width, keys), "one", source, 0, first)
+            ref = next_batch(pipeline, store.root, Settings.parse(scheme="tasks(1)"))
+            held = Held(runner)
+            run_batch(ref, runner, None, silently)
+            assert held.ended() < MEMORY + BESIDE
+    came = wide(0, rows + rows // 10, 1, keys)
+    with opened_whole(folder(store, "t")) as table:
+        assert table is not None
+        there = live_rows(table, ["k", "v"]).read_all()
+    newest_of_each = came.group_by("k").aggregate([("v", "max")])
+    assert there.sort_by("k").equals(newest_of_each.rename_columns(["k", "v"]).sort_by("k").cast(there.schema))

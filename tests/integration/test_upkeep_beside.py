@@ -21,6 +21,8 @@ from coset.batches.backfills.actions import Asked
 from coset.batches.ref import BatchRef
 from coset.batches.sweeping import sweep
 from coset.batches.tables import compaction, dead_rows
+from coset.batches.tables.file_keys import FileKeys
+from coset.batches.tables.live_files import LiveFile
 from coset.batches.verifying import verify
 from coset.cli import metrics, status
 from partitioning.authoring.pipeline import Pipeline
@@ -163,9 +165,9 @@ def test_where_the_rows_of_keys_lie_is_looked_up_once_a_batch(
     newest, looked = Newest(store, tmp_path), Counter[str]()
     having = dead_rows._having
 
-    def counted(uri: str, keys: pa.Table) -> tuple[pa.Table, int]:
-        looked[uri] += 1
-        return having(uri, keys)
+    def counted(read: FileKeys, file: LiveFile, keys: pa.Table) -> tuple[pa.Table, int]:
+        looked[file.path] += 1
+        return having(read, file, keys)
 
     monkeypatch.setattr(dead_rows, "_having", counted)
     newest.publish(1, *range(8))

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from coset.batches.tables import deletion_vectors
 from coset.batches.tables.deletion_vectors import WRITTEN_AGAIN
+from coset.batches.tables.file_keys import FileKeys
 from coset.batches.tables.live_files import VECTORS, LiveFile, has_vectors, identity, live_files
 from coset.batches.tables.log_copy import Action, TableLog
 from coset.batches.tables.logs import opened_whole
 from coset.batches.tables.table_reader import live_rows
-from coset.sources.files import Files
-from coset.sources.s3 import AGAIN, reaching
+from coset.sources.s3 import AGAIN
 from partitioning.commands import Then
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
@@ -37,7 +37,7 @@ from spark_jobs.engine.task_database import connect
 
 # The number of a row in its file.
 ROW = "@row"
-_BATCH_ROWS = 1 << 16
+_FILE = "@file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +51,41 @@ class DeadRows:
     of: int
 
 
-def check_found(log: TableLog, dead: Sequence[DeadRows], touched: pa.Table, replaced: pa.Table) -> None:
-    """Raise Refused unless the rows that would be dead are of keys that a batch has `touched`, and no row of a key that
-    it has `replaced` would go on living.
+def proved(
+    log: TableLog, read: FileKeys, found: Iterable[DeadRows], touched: pa.Table, replaced: pa.Table
+) -> list[DeadRows]:
+    """The rows that were `found` to be dead. Raises Refused unless they are of keys that a batch has `touched`, and no
+    row of a key that it has `replaced` would go on living.
 
-    The files are read again, by the numbers of the rows alone. Raises Coset's errors if one cannot be read.
+    The keys at these rows are looked up by the numbers of the rows alone. Raises Coset's errors if a file cannot be
+    read.
     """
-    place, contents, died = store_at(log.table_uri), dict[str, bytes | None](), [touched.slice(0, 0)]
-    for each in dead:
+    place, contents = store_at(log.table_uri), dict[str, bytes | None]()
+    dead, died = list[DeadRows](), [read.schema.append(pa.field(_FILE, pa.int64())).empty_table()]
+    for number, each in enumerate(found):
         before = deletion_vectors.dead(place, each.file.vector, contents)
-        new, uri = each.all - before, f"{log.table_uri.rstrip('/')}/{each.file.path}"
+        new, uri = each.all - before, read.uri(each.file)
         if not before <= each.all or len(new) != len(each.rows):
             raise _wrong(uri, "rows of a file would be dead twice, or live again", WRITTEN_AGAIN)
-        with reaching("the file cannot be read", uri, AGAIN), Files().open(uri) as source:
-            file = pq.ParquetFile(source)
-            if file.metadata.num_rows != each.of or each.all.max() >= each.of:
-                raise _wrong(uri, "rows would be dead that the file does not have", WRITTEN_AGAIN)
-            died.append(_keys_at(file, np.asarray(new.to_array(), np.int64), touched.schema))
-        if strangers := _without(died[-1], touched):
-            what = f"{many(len(strangers), 'row')} of keys that did not come would be dead"
-            raise _wrong(uri, what, WRITTEN_AGAIN)
-    if stayed := _without(replaced, pa.concat_tables(died)):
+        keys, count = _keys_at(read, each.file, np.asarray(new.to_array(), np.int64))
+        if count != each.of or each.all.max() >= each.of:
+            raise _wrong(uri, "rows would be dead that the file does not have", WRITTEN_AGAIN)
+        died.append(keys.append_column(died[0].schema.field(_FILE), pa.repeat(number, len(keys))))
+        dead.append(each)
+    gone = pa.concat_tables(died)
+    if strangers := _without(gone, touched):
+        first = pc.min(strangers[_FILE])
+        count = pc.sum(pc.equal(strangers[_FILE], first)).as_py()
+        what = f"{many(count, 'row')} of keys that did not come would be dead"
+        raise _wrong(read.uri(dead[first.as_py()].file), what, WRITTEN_AGAIN)
+    if stayed := _without(replaced, gone.select(replaced.column_names)):
         # Somebody may have deleted them.
         with opened_whole(log.table_uri) as table:
             living = len(_asked("SEMI", live_rows(table, replaced.column_names), stayed)) if table is not None else 0
         if living:
             what = f"{many(living, 'row')} of keys that came would live beside new rows"
             raise _wrong(log.table_uri, what, WRITTEN_AGAIN)
+    return dead
 
 
 def check_noted(
@@ -166,21 +174,15 @@ def met(schema: pa.Schema) -> str:
     return " AND ".join(f"there.{quote(name)} IS NOT DISTINCT FROM keys.{quote(name)}" for name in schema.names)
 
 
-def _keys_at(file: pq.ParquetFile, rows: np.ndarray, schema: pa.Schema) -> pa.Table:
-    """The keys of rows of a file by their numbers, which are counted from each of its row groups on."""
-    taken, first = [schema.empty_table()], 0
-    for group in range(file.num_row_groups):
-        count = file.metadata.row_group(group).num_rows
-        if np.searchsorted(rows, first) < np.searchsorted(rows, first + count):
-            start = first
-            for batch in file.iter_batches(_BATCH_ROWS, [group], columns=schema.names):
-                here = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + len(batch))] - start
-                # Others may have written views of text, of which PyArrow takes none.
-                keys = [batch[field.name].cast(field.type).take(numbers(here)) for field in schema]
-                taken.append(pa.Table.from_arrays(keys, schema=schema))
-                start += len(batch)
-        first += count
-    return pa.concat_tables(taken)
+def _keys_at(read: FileKeys, file: LiveFile, rows: np.ndarray) -> tuple[pa.Table, int]:
+    """The keys of rows of a file by their numbers, which are counted from each of its row groups on. And how many rows
+    it has."""
+    taken, first = [read.schema.empty_table()], 0
+    for keys in read.of(file):
+        here = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + len(keys))] - first
+        taken.append(keys.take(numbers(here)))
+        first += len(keys)
+    return pa.concat_tables(taken), first
 
 
 def _without(some: pa.Table, others: pa.Table) -> pa.Table:

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from coset.batches.tables import deletion_vectors
-from coset.batches.tables.dead_row_proof import ROW, DeadRows, check_found, met
-from coset.batches.tables.live_files import live_files
+from coset.batches.tables.dead_row_proof import ROW, DeadRows, met, proved
+from coset.batches.tables.file_keys import FileKeys
+from coset.batches.tables.live_files import LiveFile, live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.sources.files import Files
 from coset.sources.s3 import AGAIN, reaching
@@ -29,8 +30,6 @@ from partitioning.model.plan import PlannedWrite
 from spark_jobs.engine.arrays import mask, numbers
 from spark_jobs.engine.task_database import connect
 from spark_jobs.tables.table_schema import key_schema
-
-_BATCH_ROWS = 1 << 16
 
 
 def dying(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> list[DeadRows]:
@@ -72,18 +71,18 @@ def _proved(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Ar
     if not beside:
         return []
     touched, replaced = _touched(store, write, files)
-    dead = list(_dying(log, beside, touched))
-    check_found(log, dead, touched, replaced)
-    return dead
+    read = FileKeys(log, key_schema(write))
+    # Each file is proved before the next is read.
+    return proved(log, read, _dying(log, read, beside, touched), touched, replaced)
 
 
-def _dying(log: TableLog, beside: Collection[int], keys: pa.Table) -> Iterator[DeadRows]:
+def _dying(log: TableLog, read: FileKeys, beside: Collection[int], keys: pa.Table) -> Iterator[DeadRows]:
     place, contents = store_at(log.table_uri), dict[str, bytes | None]()
     for file in live_files(log):
         if file.partition not in beside:
             continue
         before = deletion_vectors.dead(place, file.vector, contents)
-        found, of = _having(f"{log.table_uri.rstrip('/')}/{file.path}", keys)
+        found, of = _having(read, file, keys)
         rows = found.filter(mask(~np.isin(found[ROW].to_numpy(), before.to_array())))
         if len(rows):
             yield DeadRows(file, rows, before | BitMap64(rows[ROW].to_numpy()), of)
@@ -106,18 +105,15 @@ def _keys(uri: str, schema: pa.Schema) -> pa.Table:
         return pq.read_table(source, columns=schema.names).select(schema.names).cast(schema)
 
 
-def _having(uri: str, keys: pa.Table) -> tuple[pa.Table, int]:
+def _having(read: FileKeys, file: LiveFile, keys: pa.Table) -> tuple[pa.Table, int]:
     """The rows of a file that have one of the keys: the columns of the key, and their numbers. And how many it has."""
     placed = keys.schema.append(pa.field(ROW, pa.int64()))
     near, first = [placed.empty_table()], 0
-    with reaching("the file cannot be read", uri, AGAIN), Files().open(uri) as source:
-        for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=keys.column_names):
-            columns = [batch[field.name].cast(field.type) for field in keys.schema]
-            known = [_among(*each) for each in zip(columns, keys.columns, strict=True)]
-            (rows,) = np.nonzero(np.logical_and.reduce(known))
-            there = [column.take(numbers(rows)) for column in columns]
-            near.append(pa.Table.from_arrays([*there, numbers(rows + first)], schema=placed))
-            first += len(batch)
+    for there in read.of(file):
+        known = [_among(*each) for each in zip(there.columns, keys.columns, strict=True)]
+        (rows,) = np.nonzero(np.logical_and.reduce(known))
+        near.append(there.take(numbers(rows)).append_column(placed.field(ROW), numbers(rows + first)))
+        first += len(there)
     found = pa.concat_tables(near)
     if keys.num_columns == 1 or not len(found):
         return found, first
@@ -129,5 +125,5 @@ def _having(uri: str, keys: pa.Table) -> tuple[pa.Table, int]:
     return both.cast(placed), first
 
 
-def _among(column: pa.Array, values: pa.ChunkedArray) -> np.ndarray:
-    return np.asarray(pc.is_in(column, value_set=values).to_numpy(zero_copy_only=False))
+def _among(column: pa.ChunkedArray, values: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(pc.is_in(column, value_set=values).to_numpy())
