@@ -7,7 +7,7 @@ MINUTES ?= 10
 # How many days ahead `make test-ahead` is, and what it runs.
 AHEAD ?= 400
 KNOW_TIME := tests/airflow/test_dag_files.py tests/unit/test_hours.py tests/unit/test_plots.py $(addprefix \
-	tests/integration/test_,expiry.py incidents.py journal.py sparse.py watermarks.py)
+	tests/integration/test_,expiry.py incidents.py retention.py watermarks.py)
 # Where `make docs` writes.
 SITE ?= .coset/site
 

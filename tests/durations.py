@@ -124,7 +124,7 @@ def together(nodeid: str) -> str:
 def chain(name: str) -> str:
     """What runs one after the other because it shares what takes long to start: several files, most often only one.
 
-    >>> chain("tests/airflow/test_waves.py")
+    >>> chain("tests/airflow/test_dag_runs.py")
     'what needs Airflow'
     >>> chain("tests/unit/test_plan.py")
     'tests/unit/test_plan.py'

@@ -135,10 +135,8 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
         "test_another_result_of_the_same_pipeline_is_a_defect": {Kind.BACKFILL_UNEQUAL},
     },
     "tests/integration/test_backfills_compacted.py": {
-        "test_rows_that_others_put_together_are_told_before_anything_runs": {Kind.BACKFILL_TABLE}
-    },
-    "tests/integration/test_backfill_repaired.py": {
-        "test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused": {Kind.BACKFILL_INPUT}
+        "test_rows_that_others_put_together_are_told_before_anything_runs": {Kind.BACKFILL_TABLE},
+        "test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused": {Kind.BACKFILL_INPUT},
     },
     "tests/integration/test_kafka_leaders.py": {
         "test_without_a_leader_brokers_are_unreachable_until_there_is_one": {Kind.BROKER_UNREACHABLE}
@@ -186,7 +184,7 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
     "tests/unit/test_combines.py": {"test_what_depends_on_groups_or_order_is_found": {Kind.COMBINE_ORDER}},
     "tests/unit/test_corpus.py": {"test_a_newer_document_is_refused_with_what_to_do": {Kind.DOCUMENT_FORMAT}},
     "tests/unit/test_project.py": {"test_a_secret_is_refused_and_not_repeated": {Kind.SECRET}},
-    "tests/unit/test_samza_groupers.py": {"test_everything_wrong_with_a_grouping_is_found_at_once": {Kind.SAMZA}},
+    "tests/unit/test_samza.py": {"test_everything_wrong_with_a_grouping_is_found_at_once": {Kind.SAMZA}},
 }
 # Kinds that no input has, and why.
 UNRAISED = {

@@ -1,13 +1,14 @@
-"""The backfill DAG in whole runs: a form, batch after batch, the comparison, somebody's approval, swap and undo."""
+"""The DAGs that run batches again and verify tables, in whole runs: a form, batches, approval, swap and undo."""
 
 from __future__ import annotations
 
 import copy
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,16 +21,22 @@ from coset.batches.backfills.request import backfill, backfills, comparison_of
 from coset.batches.backfills.swaps import swaps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
+from coset.batches.watch import IncidentLog
 from coset.sources.s3 import storage_options
+from coset.testing.runs import Trial
 from dags.pipelines.tail_activity import pipeline as tail_activity
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
 from partitioning.model.backfill import SwapKind
+from partitioning.model.incident import WatchedRuns
+from spark_jobs.tables.table_schema import folder
 from tests.backfilled import Batches
 from tests.pipelines.late_flights import late_flights
 from tests.running import next_batch
+from tests.told import Recorder, recording
 
 FORM = {
     "from": 0,
@@ -355,3 +362,86 @@ def test_outside_of_its_hours_a_backfill_waits(parsed, capsys, begins_in, opened
     sensor = dags["tail_activity_backfill"].get_task("in_hours")
     assert (sensor.mode, sensor.poke({})) == ("reschedule", opened)
     assert (f"Outside of {window} UTC: it continues at" in capsys.readouterr().out) is not opened
+
+
+PARTS = 3
+DAG_FILE = f'''
+"""Airflow: the DAG that verifies a pipeline of the tests."""
+
+from coset.airflow import coset_verify_dag
+from tests.pipelines.newest import pipeline
+
+dag = coset_verify_dag(pipeline, parts={PARTS})
+'''
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    with recording() as recorder:
+        monkeypatch.setenv("COSET_NOTIFY", recorder.address)
+        yield recorder
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """A store with a published batch of the newest click of each of twenty keys."""
+    monkeypatch.setenv("DELAYS_SOURCE", f"file://{tmp_path}/landing")
+    from tests.pipelines.newest import pipeline
+
+    place = Trial(pipeline, tmp_path)
+    monkeypatch.setenv("COSET_STORE", place.root)
+    place.land({"clicks": [{"k": f"k{number}", "id": number, "seen": number} for number in range(20)]})
+    place.run()
+    return place
+
+
+@pytest.fixture
+def ran(airflow: Path, place: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs the DAG, and gives the run's state."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    (dags := tmp_path / "dags").mkdir()
+    (dags / "newest_verify.py").write_text(DAG_FILE.lstrip())
+    local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(dags)}}
+    monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([{"name": "verify"} | local]))
+    bag = DagBag(dag_folder=str(dags))
+    assert bag.import_errors == {}
+    dag = bag.dags["newest_verify"]
+
+    def run(conf: dict[str, Any] | None = None) -> str:
+        return str(dag.test(run_conf=conf).state)
+
+    return run
+
+
+def test_it_fails_for_the_part_in_which_somebody_changed_a_row_and_tells_it_until_that_part_is_equal(
+    place: Trial, ran: Callable[..., str], recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = store_at(place.root)
+    DeltaTable(folder(store, "newest")).update({"id": "-1"}, predicate="k = 'k7'")
+    states = [ran() for _ in range(PARTS)]
+    assert sorted(states) == ["failed", *["success"] * (PARTS - 1)]
+    said = capsys.readouterr()
+    wrong = f"{states.index('failed') + 1}/{PARTS}"
+    assert f"of 1 key of part {wrong} other rows are published than the query gives" in said.out + said.err
+    assert "Table counts is not verified: its rows are of a batch" in said.out
+    # Whatever the other parts are, it is told once, and not as ended.
+    assert [title.partition(":")[0] for title in recorder.titles] == ["Coset, newest, verifications failed"]
+    assert "other rows are published" in recorder.messages[0]["message"]
+    ledger = Ledger(store, "newest")
+    assert [str(each) for each in ledger.verifications("newest").differing] == [wrong]
+    DeltaTable(folder(store, "newest")).update({"id": "7"}, predicate="k = 'k7'")
+    assert ran({"sample": wrong}) == "success"
+    assert recorder.titles[1:] == [recorder.titles[0].replace("failed", "works again")]
+    assert IncidentLog(store, "newest", WatchedRuns.VERIFICATIONS).latest().open == ()
+    assert str(ledger.verifications("newest").samples(0)) == f"verified to batch 0: {PARTS} of {PARTS} samples"
+
+
+@pytest.mark.parametrize("parts", [0, -1, 1_000_000])
+def test_parts_that_there_cannot_be_are_refused_when_the_file_is_parsed(
+    airflow: Path, place: Trial, parts: int
+) -> None:
+    from coset.airflow import coset_verify_dag
+
+    with pytest.raises(Refused, match=f"'next/{parts}' is no part of the keys"):
+        coset_verify_dag(place.pipeline, parts=parts)

@@ -1,23 +1,40 @@
-"""Credentials are in no document, page, answer, message or list of processes: they are looked for everywhere."""
+"""Credentials are in no document, page, answer, message or process list, and a machine may have an identity instead."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
+import grpc
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from demo.s3_server import S3Server
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.sources.s3 import storage_options
+from demo.s3_server import S3Server, start_server
+from partitioning.documents.document import canonical, digest_of, pack, unpack
+from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
 from tests.forked import coset
+from tests.identity import IDENTITY, SHORT, STATIC, identity
 from tests.landed import land_table
+from tests.real_batches import delays, land_flights, land_planes, stored
+from tests.running import run_and_publish
+from tests.small import KEYS, SLOW, small_batch
 from tests.told import SECRET, Recorder, recording
 
 PIPELINE = """
@@ -110,3 +127,136 @@ def test_no_credential_is_stored_shown_sent_or_an_argument(s3: S3Server, recorde
     for where, data in [*stored, *pages, *messages, *told]:
         text = gzip.decompress(data) if where.endswith(".gz") else data
         assert [each for each in (*secrets, wrong) if each.encode() in text] == [], where
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    with identity(tmp_path_factory.mktemp("identity") / "s3", ("test",)) as variables:
+        yield variables
+
+
+@pytest.fixture
+def on_it(machine: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in STATIC:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in machine.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_credentials_that_expire_in_the_middle_of_each_step_are_asked_for_again(on_it: None, tmp_path: Path) -> None:
+    batch = small_batch(SLOW)
+    with Local(processes=1) as runner:
+        for group in batch.plan.groups:
+            began = time.monotonic()
+            assert "2 tasks read" in runner.group(batch.ref, group.group)
+            assert time.monotonic() - began > SHORT
+    for step in (steps.audit, partial(steps.check, docs_folder=tmp_path), partial(steps.publish, docs_folder=tmp_path)):
+        time.sleep(SHORT + 1)
+        step(batch.ref)
+    table = DeltaTable(f"{batch.ledger.store.root}/tables/sums", storage_options=storage_options())
+    assert table.to_pyarrow_table().num_rows == KEYS
+
+
+def test_a_machine_without_credentials_is_told_what_it_may_have(on_it: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(IDENTITY)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(Refused, match="there are no S3 credentials") as refusal:
+        store_at(f"s3://test/{uuid.uuid4().hex}").get("a")
+    assert "AWS_SHARED_CREDENTIALS_FILE" in str(refusal.value)
+
+
+# What each part would do for anyone who asks: list and read a bucket, write to it, remove it with all data.
+ASKED = [
+    ("GET", "/buckets/test/?limit=10"), ("GET", "/buckets/test/held"), ("PUT", "/buckets/test/planted"),
+    ("DELETE", "/buckets/test/held"), ("GET", "/test/?list-type=2"), ("GET", "/test/held"), ("GET", "/dir/assign"),
+    ("GET", "/col/delete?collection=test"),
+]  # fmt: skip
+
+
+def answer(port: int, method: str, path: str) -> int:
+    try:
+        with urlopen(Request(f"http://127.0.0.1:{port}{path}", method=method), timeout=10) as response:
+            return int(response.status)
+    except HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_no_port_answers_those_without_credentials(s3: S3Server) -> None:
+    held = store_at("s3://test")
+    held.put("held", b"as it was")
+    answered = {(port, *asked): answer(port, *asked) for port in s3.ports for asked in ASKED}
+    assert {asked: status for asked, status in answered.items() if 200 <= status < 400} == {}
+    assert held.get("held") == b"as it was"
+    assert held.head("planted") is None
+
+
+def test_no_part_speaks_to_a_stranger(s3: S3Server) -> None:
+    for port in s3.ports:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(channel).result(timeout=1)
+
+
+def test_only_its_owner_can_read_what_a_server_keeps(tmp_path: Path) -> None:
+    server = start_server(tmp_path / "s3", ("test",))
+    server.stop()
+    secret = ("data", "keys", "keys/key.pem", "s3.json")
+    assert {name for name in secret if (tmp_path / "s3" / name).stat().st_mode & 0o077} == set()
+
+
+def planted(store: Store, ref: BatchRef, function: str, of: str = '"murmur2"') -> BatchRef:
+    """The stored plan, valid in itself, with `function` in the place of each hash, or of something else."""
+    key = ref.plan_uri.removeprefix(f"{store.root}/")
+    data = store.get(key)
+    assert data is not None
+    document = json.loads(
+        unpack(data, key).replace(of.encode(), (f'"{function}"' if of[0] == '"' else function).encode())
+    )
+    del document["digest"]
+    digest = digest_of(canonical(document))
+    store.put(key, pack(canonical(document | {"digest": digest})))
+    return BatchRef(ref.plan_uri, digest)
+
+
+@pytest.mark.parametrize("function", ["os:system", "subprocess:getoutput", "posix:system", "pickle:loads"])
+def test_a_planted_plan_calls_nothing(function: str, store: Store, tmp_path: Path) -> None:
+    marker = tmp_path / "called"
+    land_flights(store, [f"touch {marker}"])
+    land_planes(store)
+    ref = planted(store, stored(store, delays(store)), function)
+    with pytest.raises(Refused, match=f"'{function}' is not allowed to be called here") as caught:
+        run_and_publish(ref, tmp_path / "docs")
+    assert "COSET_IMPORTS=" in caught.value.findings[0].then
+    assert not marker.exists()
+
+
+def test_what_the_deployment_allows_is_called(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = tmp_path / "called"
+    land_flights(store, [f"touch {marker}"])
+    land_planes(store)
+    ref = planted(store, stored(store, delays(store)), "os:system")
+    monkeypatch.setenv("COSET_IMPORTS", "shop, os")
+    with pytest.raises(Refused):
+        run_and_publish(ref, tmp_path / "docs")
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "(SELECT count(*) FROM read_text('/etc/hostname'))",
+        "(SELECT count(*) FROM read_csv('/etc/passwd'))",
+        "(SELECT count(*) FROM '/etc/passwd')",
+        "getenv('HOME')",
+    ],
+)
+def test_planted_sql_reads_nothing_and_is_refused(sql: str, store: Store, tmp_path: Path) -> None:
+    land_flights(store, ["N1"])
+    land_planes(store)
+    ref = planted(store, stored(store, delays(store)), f"{sql} AS flights", "count(*) AS flights")
+    with pytest.raises(Refused) as caught:
+        run_and_publish(ref, tmp_path / "docs")
+    finding = caught.value.findings[0]
+    assert finding.what.startswith("SQL failed: ")
+    assert finding.where.startswith("step ")

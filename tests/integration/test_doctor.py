@@ -16,7 +16,7 @@ from coset.cli.doctor import Level, _airflow, clock, engine, misfit, race
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
 from tests.commands import PIPELINE, coset, landed, succeeded
-from tests.integration.test_first_use import LastWins
+from tests.integration.test_folder_store import LastWins
 from tests.memory_store import MemoryStore
 
 __all__ = ["landed"]

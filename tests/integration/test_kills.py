@@ -6,6 +6,7 @@ disk or file descriptors."""
 from __future__ import annotations
 
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -24,15 +25,22 @@ import pyarrow as pa
 import pytest
 import time_machine
 
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
 from demo.landing import STREAMS, land, raw, read
+from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
+from tests.as_of import AS_OF, in_time, rows_of
+from tests.backfilled import run_again
+from tests.begun import Begun
 from tests.examples import few
 from tests.forked import coset
-from tests.killed import POINTS, arm
+from tests.killed import POINTS, arm, killed_once
 from tests.landed import land_table
 from tests.logs import log_of
+from tests.outer import some
 from tests.small import until
 
 ROWS = 500
@@ -230,3 +238,45 @@ def _run(
 
 def _arguments(store: Store, *words: str) -> list[str]:
     return ["run", *words, _PIPELINE, "--store", store.root, "--groups", "1"]
+
+
+_IN_TIME = str(Path(__file__).parents[1] / "pipelines" / "in_time.py")
+_ARRIVED = some(random.Random(7), 40)
+# Each point has two of the joins or all, and each join has three of the points.
+_KILLED = (
+    *(("verdict.after", how) for how in (AS_OF, "left", "full")),
+    ("group-0.before", AS_OF),
+    ("group-0.before", "full"),
+    ("group-0.after", "left"),
+    ("group-0.after", AS_OF),
+    ("delta.after", "full"),
+    ("delta.after", "left"),
+)
+
+
+@pytest.mark.parametrize(("point", "how"), few(_KILLED))
+def test_a_batch_that_is_killed_gives_what_is_over_once(point: str, how: str, begun: Begun, tmp_path: Path) -> None:
+    store = begun.by(_begin, how)
+    joined = in_time(store, how)
+    killed_once(point, _IN_TIME, store.root, tmp_path, IN_TIME_STORE=store.root, IN_TIME_HOW=how)
+    joined.close()
+    assert joined.pairs() == rows_of(_ARRIVED, how)
+
+
+def _begin(how: str, store: Store) -> None:
+    joined = in_time(store, how)
+    joined.batch(_ARRIVED.clicks[:20], _ARRIVED.views[:20])
+    joined.batch(_ARRIVED.clicks[20:30], _ARRIVED.views[20:30], "tasks(2)")
+    joined.land(_ARRIVED.clicks[30:], _ARRIVED.views[30:])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [AS_OF, "left", "full"])
+def test_a_backfill_with_other_tasks_gives_the_same_rows_by_the_same_watermarks(
+    how: str, store: Store, tmp_path: Path
+) -> None:
+    chance = random.Random(8)
+    arrived, joined = some(chance, 30), in_time(store, how)
+    joined.all_in(arrived, 3, chance)
+    backfill = run_again(joined.pipeline, store, Asked(0, None, Settings.parse(scheme="tasks(2)")), tmp_path)
+    assert str(actions.comparison(store, backfill)).startswith("identical: ")

@@ -1,24 +1,44 @@
-"""Discovery takes what a sink writes and refuses everything else, naming what, where and the next step."""
+"""Discovery takes what a sink writes and refuses everything else, in folders of partitions and of hours."""
 
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coset.batches.ends import forget
+from coset.batches.interpreter import run_batch
+from coset.batches.planning import preview
+from coset.batches.runners.local import Local
+from coset.cli.output import step
+from coset.sources.known import KnownStream
 from coset.sources.landed import discover
+from coset.sources.new_files import NewFiles
+from coset.sources.pinned import not_as_planned
 from demo.s3_server import S3Server
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.commands import Replan
+from partitioning.documents import s3_store as stores
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.placement import KeyFormat
+from partitioning.model.plan import Plan
+from partitioning.model.read_ends import What
 from partitioning.model.streams import Column, Layout, Stream
 from partitioning.values import replace
+from tests.batches import erase
 from tests.faults import FaultProxy
 from tests.landed import land_file, land_table
+from tests.running import next_batch, run_and_publish
 from tests.there import there
+from tests.written import WRITERS, file_key, row
 
 VIEWS = pa.table({"ad": ["a", "b", "c", "d", "e"], "shown": pa.array([1, 2, 3, 4, 5], pa.int32())})
 
@@ -316,3 +336,270 @@ def test_a_store_that_gives_nothing_is_named(
 
 def test_a_missing_bucket_is_named(store: Store) -> None:
     assert "there is no bucket 'nowhere'" in refusal(views(store, source="s3://nowhere/topics"))
+
+
+WRITER = next(writer for writer in WRITERS if str(writer) == "json-plain")
+HOURS, ROWS = 12, 2
+
+
+def views_by_time(store: Store, partitions: int = 2) -> Pipeline:
+    made = Pipeline("hourly", source=f"{store.root}/topics")
+    flow = made.stream(
+        "views", key="member", partitions=partitions, hash="opaque", offset=None, layout="time", **WRITER.declared
+    )
+    flow.select("n").write("seen")
+    return made
+
+
+def land(store: Store, hour: int, partition: int, first: int, rows: int = ROWS) -> str:
+    """Land a file; gives its key below the store's root."""
+    key = f"topics/{file_key(WRITER, Layout.TIME, partition, first, hour)}"
+    store.put(key, WRITER.write([row(first + n) for n in range(rows)], None))
+    return key
+
+
+def published(store: Store, made: Pipeline, docs: Path) -> Plan:
+    ref = next_batch(made, store.root)
+    run_and_publish(ref, docs)
+    return ref.load()[1]
+
+
+def ranges(store: Store) -> list[str]:
+    """What the next batch reads."""
+    plan = preview(views_by_time(store), store).plan
+    return [str(offsets) for offsets in plan.ranges()] if plan else []
+
+
+def refused(made: Pipeline, store: Store) -> Finding:
+    with pytest.raises(Refused) as caught:
+        preview(made, store)
+    return caught.value.findings[0]
+
+
+@pytest.fixture
+def landed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A published batch of a file an hour from both partitions. One listing gives only ten keys."""
+    for hour in range(HOURS):
+        for partition in range(2):
+            land(store, hour, partition, hour * ROWS)
+    published(store, views_by_time(store), tmp_path)
+    monkeypatch.setattr(stores, "PAGE_KEYS", 10)
+    return store
+
+
+def last(store: Store) -> Plan:
+    plan = there(Ledger(store, "hourly").standing().published)
+    return plan
+
+
+def test_a_record_that_comes_late_is_found_in_the_folder_of_its_hour(landed: Store, tmp_path: Path) -> None:
+    land(landed, 3, 0, HOURS * ROWS)
+    assert ranges(landed) == ["views-0@[24,26)", "views-1@[24,24)"]
+    published(landed, views_by_time(landed), tmp_path)
+    land(landed, HOURS, 0, HOURS * ROWS + ROWS)
+    land(landed, 0, 1, HOURS * ROWS)
+    assert ranges(landed) == ["views-0@[26,28)", "views-1@[24,26)"]
+
+
+def test_all_folders_are_listed_and_only_new_files_opened(landed: Store, proxy: FaultProxy) -> None:
+    made, plan, opened = views_by_time(landed), last(landed), r"^[^?]*views\+\d\+\d+\.json"
+    assert proxy.count("GET|HEAD", r"list-type=2.*topics/views", lambda: discover(made.streams, plan.ends)) == -(
+        -2 * HOURS // 10
+    )
+    assert proxy.count("GET|HEAD", opened, lambda: discover(made.streams, plan.ends)) == 0
+    land(landed, 3, 0, HOURS * ROWS)
+    one_file = proxy.count("GET|HEAD", opened, lambda: discover(made.streams, plan.ends))
+    assert 1 <= one_file <= 2
+    # What was read before the last batch is not even kept in mind.
+    stream = made.streams[0]
+    land(landed, 5, 0, 0)
+    found = NewFiles(stream, KnownStream.by(stream, plan.ends)).find()
+    assert len(found) == 2 * HOURS + 1
+
+
+def test_the_audit_lists_from_the_first_planned_file_to_the_last(landed: Store, proxy: FaultProxy) -> None:
+    late = land(landed, 3, 0, HOURS * ROWS)
+    plan = there(preview(views_by_time(landed), landed).plan)
+    assert (
+        proxy.count(
+            "GET|HEAD", r"list-type=2.*topics/views", lambda: list(not_as_planned(plan.streams, Replan("hourly")))
+        )
+        == 1
+    )
+    assert list(not_as_planned(plan.streams, Replan("hourly"))) == []
+    landed.put(late, WRITER.write([row(0)], None))
+    (finding,) = not_as_planned(plan.streams, Replan("hourly"))
+    assert "the file was changed since the batch was planned" in finding.what
+    erase(landed.root, late)
+    (finding,) = not_as_planned(plan.streams, Replan("hourly"))
+    assert finding.what == "the file is gone since the batch was planned"
+
+
+def test_files_that_were_read_may_go(landed: Store) -> None:
+    plan = last(landed)
+    read = [file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files]
+    erase(landed.root, *read[:-1])
+    assert ranges(landed) == []
+    erase(landed.root, read[-1])
+    assert ranges(landed) == []
+    land(landed, 0, 0, HOURS * ROWS)
+    assert ranges(landed) == ["views-0@[24,26)", "views-1@[24,24)"]
+    land(landed, 0, 0, HOURS * ROWS + ROWS)
+    erase(landed.root, f"topics/{file_key(WRITER, Layout.TIME, 0, HOURS * ROWS, 0)}")
+    assert "[24,26) is lost" in refused(views_by_time(landed), landed).what
+
+
+def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_that_they_are_the_same(
+    landed: Store,
+) -> None:
+    plan = last(landed)
+    erase(landed.root, *(file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files))
+    land(landed, 0, 0, 0, rows=30)
+    assert "and another file has the last of these offsets now" in refused(views_by_time(landed), landed).what
+    forget(Ledger(landed, "hourly"), "views", 0, What.SOURCE, "put together")
+    assert ranges(landed) == ["views-0@[24,30)", "views-1@[24,24)"]
+
+
+def test_names_decide_and_each_object_has_to_have_one(landed: Store) -> None:
+    finding = refused(views_by_time(landed, partitions=1), landed)
+    assert "of partition 1, but 1 partition is declared, 0" in finding.what
+    landed.put("topics/views/year=2026/views+0+24.json", b"")
+    assert "the file's name cannot be read" in refused(views_by_time(landed), landed).what
+    landed.delete("topics/views/year=2026/views+0+24.json")
+    landed.put("topics/views/year=2026/clicks+0+0000000024.json", b"")
+    finding = refused(views_by_time(landed), landed)
+    assert re.search("says stream 'clicks', its folder 'views'", finding.what)
+
+
+RECORDS = pa.table({"member": ["anna", "bert", "carl", "dora", "emma"], "page": ["home"] * 5})
+
+
+def test_a_codec_in_the_name_is_read(store: Store) -> None:
+    sink = io.BytesIO()
+    pq.write_table(RECORDS.append_column("_offset", pa.array(range(7, 12), pa.int64())), sink, compression="snappy")
+    store.put("topics/views/partition=0/views+0+0000000007.snappy.parquet", sink.getvalue())
+    (found,) = discover(plain_views(store).streams)
+    assert (found.partitions[0].beginning, found.partitions[0].end) == (7, 12)
+
+
+def plain_views(store: Store, name: str = "views", key: str = "member", **declared: Any) -> Pipeline:
+    """A pipeline with opaque placement: which partition a key lies in is no matter here."""
+    pipeline = Pipeline("pages", source=f"{store.root}/topics")
+    flow = pipeline.stream(name, key=key, partitions=4, hash="opaque", **declared)
+    flow.select("page").write("pages")
+    return pipeline
+
+
+def land_records(
+    store: Store, partition: int = 0, first: int = 0, *, table: pa.Table = RECORDS, offsets: list[int] | None = None
+) -> str:
+    return land_file(table, "views", f"{store.root}/topics", partition, first, offsets=offsets)
+
+
+def move(store: Store, name: str) -> None:
+    """Land a file under another name."""
+    data = store.get(land_records(store).removeprefix(f"{store.root}/"))
+    assert data is not None
+    store.put(f"topics/views/{name}", data)
+
+
+def without_offsets(store: Store) -> None:
+    sink = io.BytesIO()
+    pq.write_table(RECORDS.append_column("_offset", pa.array([None, 0, 1, 2, None], pa.int64())), sink)
+    store.put("topics/views/partition=0/views+0+0000000000.parquet", sink.getvalue())
+
+
+def numbered(store: Store) -> None:
+    land_records(store, table=pa.table({"member": pa.array(range(5), pa.int64()), "page": ["home"] * 5}))
+
+
+def retyped(store: Store) -> None:
+    land_records(store)
+    land_records(store, 1, table=RECORDS.set_column(1, "page", pa.array(range(5), pa.int64())))
+
+
+def dropped(store: Store) -> None:
+    never_null = pa.schema([pa.field("member", pa.string()), pa.field("page", pa.string(), nullable=False)])
+    land_records(store, table=RECORDS.cast(never_null))
+    land_records(store, first=5, table=RECORDS.select(["member"]))
+
+
+def keyless(store: Store) -> None:
+    land_records(store)
+    land_records(store, 1, table=RECORDS.select(["page"]))
+
+
+WRONG: list[tuple[str, Callable[[Store], object], dict[str, Any]]] = [
+    ("no such stream 'veiws'", land_records, {"name": "veiws"}),
+    ("the file's name cannot be read", lambda store: move(store, "partition=0/views.parquet"), {}),
+    (
+        "the file's name says stream 'clicks', its folder 'views'",
+        lambda store: move(store, "partition=0/clicks+0+0000000000.parquet"),
+        {},
+    ),
+    (
+        "the file's name says partition 1, its folder 0",
+        lambda store: move(store, "partition=0/views+1+0000000000.parquet"),
+        {},
+    ),
+    (
+        "the file's name says first offset 0, its records 1",
+        lambda store: land_records(store, offsets=[1, 2, 3, 4, 5]),
+        {},
+    ),
+    ("1 file of partition 4, but 4 partitions are declared, 0-3", lambda store: land_records(store, 4), {}),
+    ("5 records have the offsets [0,6): a gap", lambda store: land_records(store, offsets=[0, 1, 2, 3, 5]), {}),
+    ("5 records have the offsets [0,4): a duplicate", lambda store: land_records(store, offsets=[0, 1, 2, 3, 3]), {}),
+    ("gap: no file holds views-0@[5,9)", lambda store: (land_records(store), land_records(store, first=9)), {}),
+    (
+        "two files hold views-0@[3,5), and differ from offset 3 on",
+        lambda store: (land_records(store), land_records(store, first=3)),
+        {},
+    ),
+    ("2 records have no offset", without_offsets, {}),
+    ("there is no key column 'membr'", land_records, {"key": "membr"}),
+    ("there is no offset column 'offset'", land_records, {"offset": "offset"}),
+    ("key column 'member' is BIGINT, not VARCHAR under key format 'string'", numbered, {}),
+    ("columns differ: page is BIGINT, not VARCHAR", retyped, {}),
+    ("columns differ: page is missing, not VARCHAR, and it was never null", dropped, {}),
+    ("columns differ: member is missing, not VARCHAR", keyless, {}),
+    ("there is no column 'pages' to cast", lambda store: land_records(store), {"cast": {"pages": "BIGINT"}}),
+    (
+        "the file is truncated or no Parquet",
+        lambda store: store.put("topics/views/partition=0/views+0+0000000000.parquet", b"PAR1"),
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "spoil", "declared"), WRONG, ids=[said for said, _, _ in WRONG])
+def test_what_is_wrong_is_refused(
+    store: Store, said: str, spoil: Callable[[Store], object], declared: dict[str, Any]
+) -> None:
+    spoil(store)
+    with pytest.raises(Refused, match=re.escape(said)):
+        preview(plain_views(store, **declared), store)
+
+
+def test_what_does_not_continue_what_is_committed_is_refused(store: Store, tmp_path: Path) -> None:
+    pipeline = plain_views(store)
+    first = land_records(store)
+    land_records(store, 1)
+    ref = next_batch(pipeline, store.root)
+    with Local(processes=1) as local:
+        run_batch(ref, local, tmp_path, step)
+    erase(store.root, first.removeprefix(f"{store.root}/"))
+    # All that is gone was read: the partition is idle.
+    assert preview(pipeline, store).plan is None
+    land_records(store, table=RECORDS.slice(0, 3))
+    with pytest.raises(Refused, match=re.escape("offsets end at 3, but 5 is committed: the topic was reset")):
+        preview(pipeline, store)
+    erase(store.root, first.removeprefix(f"{store.root}/"))
+    land_records(store, first=9)
+    with pytest.raises(Refused, match=re.escape("offsets start at 9, but only those before 5 are committed: [5,9) is")):
+        preview(pipeline, store)
+    erase(store.root, f"topics/views/partition=0/views+0+{9:010}.parquet")
+    land_records(store, first=5)
+    taken = preview(pipeline, store)
+    assert taken.plan is not None
+    assert [str(one) for one in taken.plan.ranges()][:2] == ["views-0@[5,10)", "views-1@[5,5)"]

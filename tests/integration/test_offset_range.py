@@ -1,4 +1,4 @@
-"""One offset range from the landed file to the commit, as docs/internals/plans.md tells it."""
+"""One offset range from the landed file to the commit, and its receipts against the reference's and the proof."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ import pytest
 
 from coset import Pipeline, Settings
 from coset.batches import steps
+from coset.batches.auditing.audit import audit
 from coset.batches.auditing.audit_tables import load
 from coset.batches.continuity import continuity
 from coset.batches.interpreter import run_batch
+from coset.batches.planning import take_up
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.tables.delta import held
 from coset.cli.output import step
 from coset.sources.landed import discover
+from expectations.checkpoint import Judgement, judge
+from expectations.questions import Evidence
+from partitioning.authoring.words import NullKey
 from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.order import order_of
+from partitioning.model.plan import Plan
 from partitioning.model.receipt import MODULUS, offset_digest
+from tests import reference
 from tests.landed import land_file
-from tests.running import next_batch
+from tests.reference import Log
+from tests.running import next_batch, run_groups
 
 SETTINGS = Settings.parse(scheme="tasks(4)", groups=2)
 
@@ -107,3 +116,65 @@ def test_a_range_goes_from_its_file_to_the_commit(pipeline: Pipeline, store: Sto
     assert published.stream("flights").partitions[1].end == 120
     land(store, 1, 120, 5)
     assert str(planned(pipeline, store).load()[1].stream("flights").range(1)) == "flights-1@[120,125)"
+
+
+TAILS = [f"N{number}" for number in range(50)]
+
+
+def landed(store: Store, null_keys: NullKey) -> tuple[Pipeline, dict[tuple[str, int], list[str | None]]]:
+    """A pipeline in the store whose streams hold the records of the answer."""
+    source = f"{store.root}/topics"
+    made = Pipeline("delays", source=source)
+    flights = made.stream("flights", key="tailnum", partitions=4, null_keys=null_keys)
+    planes = made.table("planes", key="tailnum", partitions=6)
+    flights.join(planes, "planes.seats", name="joined").write("delays")
+    records = dict(reference.log(made, {"flights": [None, *TAILS, *TAILS[:20], None], "planes": TAILS}))
+    return made, {where: list(keys) for where, keys in records.items()}
+
+
+def ran(store: Store, made: Pipeline, records: Log, scheme: str) -> tuple[Ledger, Plan]:
+    """A batch over these records after the kernel has run all its tasks."""
+    for (stream, partition), keys in records.items():
+        table = pa.table({"tailnum": pa.array(keys, pa.string()), "seats": pa.array([1] * len(keys), pa.int64())})
+        land_file(table, stream, f"{store.root}/topics", partition, 0)
+    plan = take_up(made, store, Settings.parse(scheme=scheme)).plan
+    assert plan is not None
+    run_groups(BatchRef.of(store, plan))
+    return Ledger(store, plan.pipeline), plan
+
+
+def judged(ledger: Ledger, plan: Plan) -> Judgement:
+    tables, before = audit(ledger, plan, 0), continuity(ledger, plan)
+    return judge(plan, Evidence(**vars(tables), **vars(before)), {}, attempt=0)
+
+
+@pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(5)"])
+@pytest.mark.parametrize("null_keys", ["drop", "own task", "refuse"])
+def test_the_kernel_says_of_every_record_what_the_reference_says(store: Store, scheme: str, null_keys: NullKey) -> None:
+    made, records = landed(store, null_keys)
+    ledger, plan = ran(store, made, records, scheme)
+    expected = reference.store(plan, reference.run(plan, records))
+    for group in plan.groups:
+        ours, theirs = (each.receipt(0, 0, group.group) for each in (ledger, expected))
+        assert ours is not None
+        assert theirs is not None
+        for mine, yours in zip(ours.tasks, theirs.tasks, strict=True):
+            assert {(p.input, p.partition): p for p in mine.partitions} == {
+                (p.input, p.partition): p for p in yours.partitions
+            }
+    assert audit(ledger, plan, 0).coverage.equals(audit(expected, plan, 0).coverage)
+    judgement = judged(ledger, plan)
+    assert judgement.success == (null_keys != "refuse"), judgement.findings
+
+
+def test_a_foreign_record_in_a_landed_file_is_found(store: Store) -> None:
+    made, records = landed(store, "drop")
+    records["flights", 2].append(next(key for key in TAILS if placement_hash(key) % 4 == 1))
+    ledger, plan = ran(store, made, records, "cogroup")
+    judgement = judged(ledger, plan)
+    failed = [finding.what.split(",")[0] for finding in judgement.findings]
+    assert failed == ["Placement", "Keys of stage flights+planes", "Keys of flights in stage flights+planes"]
+    assert (
+        f"flights-2 at offset {len(records['flights', 2]) - 1}, belongs in partition 1 of 4"
+        in judgement.findings[0].what
+    )

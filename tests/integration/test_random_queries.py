@@ -1,5 +1,4 @@
-"""Random pipelines: after each batch, each table that is a query has the rows of the query that is printed of it, which
-DuckDB alone answers over all records that have landed."""
+"""Random pipelines, batch after batch: each table is the query that is printed of it. And all at once."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from partitioning.model.graph import Op
 from partitioning.model.meaning import RowKind, meanings
 from tests.examples import few
 from tests.random_queries import Compared, History, check, history, made
+from tests.soak import soak
 
 SEEDS = [507, 518, *range(60)]
 LATER = [
@@ -62,3 +62,11 @@ def test_what_is_refused_when_it_is_planned_is_left_out() -> None:
     check(History((*seeded.lines, wrong, 'f99.write("t_f99")'), seeded.batches[:1]), compared)
     assert compared.refused == 1
     assert compared.tables
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_soak_loses_and_doubles_nothing() -> None:
+    found = soak(2, seed=1)
+    assert {"run done", "run killed", "stopped"} <= found.done.keys()
+    assert found.rests

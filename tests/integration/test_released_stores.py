@@ -1,12 +1,18 @@
-"""Stores that released versions wrote: the next batches go on from them, with their state, tables and offsets."""
+"""Stores that released versions wrote, or that were lost and restored from a backup: the next batches go on."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from coset.batches import steps
@@ -22,10 +28,15 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
 from tests.batches import rows
 from tests.examples import few
+from tests.followed import done, told
+from tests.forked import coset
+from tests.killed import arm
+from tests.landed import land_table
 from tests.released import STATES, clicks, first, land, members, place, restore, shop
 from tests.running import run_and_publish
 
@@ -169,3 +180,141 @@ def wanted_of_shop(batches: int) -> dict[str, Rows]:
 
 def of_member(records: Sequence[tuple[str, int, int, int, str]], member: str) -> list[tuple[str, int, int, int, str]]:
     return [record for record in records if record[0] == member]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "backups.md"
+RUN = ("--runner", "local")
+PIPELINE = """
+from coset import Pipeline
+
+pipeline = Pipeline("shop", source="{source}")
+clicks = pipeline.stream("clicks", key="k", partitions=2)
+clicks.write("seen")
+clicks.aggregate("sum(n)::BIGINT AS n").combine("sum(n)::BIGINT AS n", running=True, name="totals").write(
+    "totals", mode="upsert"
+)
+"""
+
+
+class Shop:
+    """A store in a folder of its own, which is backed up and restored by the commands of the page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store, self.landed = folder, folder / "store", 0
+        self.file = folder / "shop.py"
+        self.file.write_text(PIPELINE.format(source=f"file://{folder}/topics"))
+
+    def arrive(self) -> None:
+        rows = pa.table({"k": [f"k{n}" for n in range(20)], "n": pa.array([self.landed + 1] * 20, pa.int64())})
+        land_table(rows, "clicks", f"file://{self.folder}/topics", key="k", partitions=2)
+        self.landed += 1
+
+    def publish(self) -> None:
+        self.arrive()
+        done("run", str(self.file), *RUN)
+
+    def backed_up(self) -> None:
+        self._does("back up")
+
+    def restored(self) -> None:
+        self._does("restore")
+
+    def _does(self, heading: str) -> None:
+        (commands,) = re.findall(rf"^## {heading}.*?^```sh\n(.*?)^```", PAGE.read_text(), re.M | re.S | re.I)
+        here = commands.replace("/srv/coset", str(self.store)).replace("/backup", str(self.folder / "backup"))
+        (self.folder / "backup").mkdir(exist_ok=True)
+        subprocess.run(["bash", "-euc", here], check=True)
+
+    def is_right(self) -> None:
+        """Each record was seen once, and is in the totals once."""
+        seen = self._rows("seen")
+        assert sorted((row["k"], row["n"]) for row in seen) == sorted(
+            (f"k{key}", batch + 1) for key in range(20) for batch in range(self.landed)
+        )
+        total = sum(range(1, self.landed + 1))
+        assert {row["k"]: row["n"] for row in self._rows("totals")} == {f"k{key}": total for key in range(20)}
+
+    def _rows(self, table: str) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = DeltaTable(str(self.store / "tables" / table)).to_pyarrow_table().to_pylist()
+        return rows
+
+
+@pytest.fixture
+def backed_up_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setenv("COSET_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
+    return Shop(tmp_path)
+
+
+@pytest.mark.parametrize("lost", few(("disk", "documents", "a table", "state")))
+def test_after_a_loss_the_backup_goes_on(lost: str, backed_up_shop: Shop) -> None:
+    backed_up_shop.publish()
+    backed_up_shop.publish()
+    backed_up_shop.backed_up()
+    backed_up_shop.publish()
+    gone = {"disk": ".", "documents": "shop/verdicts", "a table": "tables/totals", "state": "shop/left"}[lost]
+    shutil.rmtree(backed_up_shop.store / gone)
+    backed_up_shop.restored()
+    backed_up_shop.publish()
+    backed_up_shop.is_right()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", few(("delta.after", "plan.after", "group-0.after", "verdict.after", "commit.before")))
+def test_any_moment_is_one_to_back_up(point: str, backed_up_shop: Shop) -> None:
+    backed_up_shop.publish()
+    backed_up_shop.arrive()
+    killed = coset("run", str(backed_up_shop.file), *RUN, first=partial(arm, point))
+    assert killed.returncode == -9, killed
+    backed_up_shop.backed_up()
+    done("run", str(backed_up_shop.file), *RUN)
+    backed_up_shop.publish()
+    backed_up_shop.restored()
+    done("run", str(backed_up_shop.file), *RUN)
+    backed_up_shop.publish()
+    backed_up_shop.is_right()
+
+
+@pytest.mark.parametrize("part", few(("tables/{}/_delta_log", "tables")))
+def test_documents_older_than_the_tables_want_the_tables_of_their_backup(part: str, backed_up_shop: Shop) -> None:
+    backed_up_shop.publish()
+    backed_up_shop.backed_up()
+    backed_up_shop.publish()
+    newer = backed_up_shop.folder / "newer"
+    shutil.copytree(backed_up_shop.store / "tables", newer)
+    backed_up_shop.restored()
+    older = backed_up_shop.folder / "older"
+    (backed_up_shop.store / "tables").rename(older)
+    newer.rename(backed_up_shop.store / "tables")
+    backed_up_shop.arrive()
+
+    found = told(Kind.TABLE_AHEAD, "run", str(backed_up_shop.file), *RUN)
+    assert "the table holds batch 1, but the ledger's last published batch is batch 0" in found.findings[0]["what"]
+    assert "restore its folder `tables/seen` from the backup that `shop/` is from" in found.next
+    for folder in {part.format(table) for table in ("seen", "totals")}:
+        target = backed_up_shop.store / folder
+        shutil.rmtree(target)
+        shutil.copytree(older / Path(folder).relative_to("tables"), target)
+    found.again()
+    backed_up_shop.is_right()
+
+
+@pytest.mark.long
+def test_tables_older_than_the_documents_want_the_documents_of_their_backup(backed_up_shop: Shop) -> None:
+    backed_up_shop.publish()
+    backed_up_shop.backed_up()
+    backed_up_shop.publish()
+    newer = backed_up_shop.folder / "newer"
+    shutil.copytree(backed_up_shop.store / "shop", newer)
+    backed_up_shop.restored()
+    older = backed_up_shop.folder / "older"
+    (backed_up_shop.store / "shop").rename(older)
+    newer.rename(backed_up_shop.store / "shop")
+    backed_up_shop.arrive()
+
+    found = told(Kind.TABLE_BEHIND, "run", str(backed_up_shop.file), *RUN)
+    assert "restore `shop/` from the backup that the table is from" in found.next
+    shutil.rmtree(backed_up_shop.store / "shop")
+    older.rename(backed_up_shop.store / "shop")
+    found.again()
+    backed_up_shop.is_right()

@@ -11,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner, Result
 
 from coset.batches.ref import BatchRef
 from coset.cli.candidates import Basis, compare
+from coset.cli.main import app
 from coset.cli.output import show
 from coset.cli.sizes import told
 from partitioning.authoring.flow import Flow
@@ -325,3 +327,55 @@ def test_programs_are_told_of_hot_partitions_too(landed: Store) -> None:
     assert (hot["stage"], hot["stream"], hot["records"] >= 700, hot["of_mean"] >= 2.8) == (STAGE, "flights", True, True)
     assert hot["scheme"] == "records(250)"
     assert hot["refused"][0]["what"].startswith("scheme records(250) keeps no keys together, but totals, delays needs")
+
+
+@pytest.fixture
+def landed_as_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    monkeypatch.setenv("COSET_STORE", store.root)
+    tails = [f"N{number}" for number in range(400)]
+    numbers = pa.array(range(400), pa.int64())
+    land_table(
+        pa.table({"tailnum": tails, "delay": numbers}), "flights", f"{store.root}/topics", key="tailnum", partitions=4
+    )
+    land_table(
+        pa.table({"tailnum": tails, "seats": numbers}), "planes", f"{store.root}/topics", key="tailnum", partitions=2
+    )
+    return store
+
+
+def schemes_of(*words: str) -> Result:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_what_is_proposed_is_planned_by_the_file_that_is_written(landed_as_written: Store, tmp_path: Path) -> None:
+    file = str(tmp_path / "settings.toml")
+    words = ("schemes", PIPELINE, "--target-bytes", "2000", "--write", file)
+    (proposed,) = json.loads(schemes_of(*words, "--json").stdout)["stages"]
+    assert proposed["tasks"] > 2
+    said = schemes_of(*words).stdout
+    again = f"coset run {PIPELINE} --settings {file} --store {landed_as_written.root}"
+    assert f"Written to {file}: `{again}` plans by what is proposed" in said
+    plan = json.loads(schemes_of("plan", PIPELINE, "--settings", file, "--json").stdout)["plan"]
+    (stage,) = plan["stages"]
+    assert (stage["name"], stage["cosets"], stage["given"]) == (STAGE, proposed["tasks"], True)
+
+
+def test_the_other_settings_stay_as_they_are(landed_as_written: Store, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('limit = 7\ngrouper = "round-robin"\n[steps.totals]\nscheme = "tasks(2)"\n')
+    words = ("--settings", str(tmp_path / "mine.toml"), "--target-bytes", "2000", "--write", str(tmp_path / "new.toml"))
+    schemes_of("schemes", PIPELINE, *words)
+    text = (tmp_path / "new.toml").read_text()
+    settings = Settings.read(text, "new.toml")
+    assert (settings.limit, settings.grouper) == (7, "round-robin")
+    assert list(settings.schemes) == [STAGE]
+    assert "# Proposed by `coset schemes delays`." in text
+    assert f"# {STAGE}: 2 -> " in text
+
+
+def test_a_file_that_cannot_be_written_is_refused(landed_as_written: Store, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["schemes", PIPELINE, "--write", str(tmp_path / "none" / "settings.toml")])
+    assert result.exit_code == 3
+    assert "the settings cannot be written" in result.stderr

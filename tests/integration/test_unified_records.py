@@ -1,8 +1,10 @@
-"""Partial results that are combined in levels, from plan to published table, against DuckDB on the same records."""
+"""Partial results that are combined in levels, against DuckDB; what tasks leave is compressed where that spares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,9 @@ import pytest
 from coset.batches import steps
 from coset.batches.auditing.audit import audit
 from coset.batches.ref import BatchRef
+from coset.testing.runs import Trial
 from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
@@ -186,3 +190,25 @@ def test_levels_are_not_said_to_differ_from_what_was_asked_for(store: Store) -> 
     pipeline = planned_over(store, by_page)
     _, sentence = steps.plan(pipeline, store.root, replace(Settings.parse(scheme="tasks(5)", groups=2)))
     assert sentence.endswith("it continues as it was planned")
+
+
+TEXT = "x" * 200
+
+
+def test_few_rows_are_left_as_they_are_and_many_are_compressed_and_both_are_read() -> None:
+    pipeline = Pipeline("small")
+    orders = pipeline.stream("orders", key="k", partitions=1, source="s3://lake/orders")
+    orders.latest("n", name="newest").write("newest", mode="upsert")
+    with Trial.made(pipeline) as place:
+        for batch, count in enumerate((3, 2_000, 3)):
+            place.land({"orders": [{"k": f"k{n}", "n": n + batch, "text": TEXT} for n in range(count)]})
+            place.run()
+        few, many, _ = (b"".join(_left(place, batch)) for batch in range(3))
+        assert place.verify() == {}
+    assert few.count(TEXT.encode()) == 3
+    assert 0 < len(many) < 1_000 * len(TEXT)
+
+
+def _left(place: Trial, batch: int) -> list[bytes]:
+    """The files that a batch left."""
+    return [file.read_bytes() for file in Path(urlsplit(place.root).path).glob(f"small/left/{batch}/*/newest*/*.arrow")]

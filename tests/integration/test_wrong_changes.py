@@ -1,4 +1,4 @@
-"""Batches of rows that change whose kernel takes them back wrongly: each is refused before it is published."""
+"""Batches that take rows back wrongly, or whose migration loses one: each is refused before it is published."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from partitioning.documents.store import Store
 from partitioning.model.mark_columns import CHANGE
 from spark_jobs.engine import order_steps
 from tests.histories import Click, History
-from tests.judged import QUERIES, Refusal, caught_by, refusal, results, saying
+from tests.integration.test_changed_state import Changing, clicks, history, tallied
+from tests.judged import MIGRATED, QUERIES, Refusal, caught_by, refusal, results, saying
 from tests.running import run_and_publish, run_and_publish_unjudged, run_groups
 
 # How the SQL that takes rows back is wrong, as in tests/seeded/faults.toml.
@@ -110,3 +111,28 @@ def test_what_was_wrong_before_is_not_held_against_a_batch_and_what_it_makes_wro
     run_groups(fourth)
     said = saying(refusal(fourth, tmp_path), 'counts, key 3: {"id":3,"n":4} would be published')
     assert "key 1" not in said.findings[0]
+
+
+__all__ = ["history"]
+
+
+def migrated(history: Changing, function: str) -> Refusal:
+    """A batch whose one task migrates twelve rows by a function."""
+    history.batch(tallied(), clicks(*range(12)))
+    ref = history.planned(tallied(function), clicks(1), "tasks(1)")
+    run_groups(ref)
+    return refusal(ref)
+
+
+@caught_by(MIGRATED)
+def test_a_migration_that_loses_a_row_is_refused(history: Changing, tmp_path: Path) -> Refusal:
+    said = migrated(history, "with_twice_without_one")
+    assert "11 rows of 12 that were kept" in said.findings[0]
+    return said
+
+
+@caught_by(MIGRATED)
+def test_a_migration_that_changes_a_key_is_refused(history: Changing, tmp_path: Path) -> Refusal:
+    said = migrated(history, "with_twice_under_another_key")
+    assert "12 rows, but not of the keys that were kept" in said.findings[0]
+    return said

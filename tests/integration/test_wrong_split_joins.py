@@ -1,4 +1,4 @@
-"""Hot keys of joins that several tasks share wrongly: records that they lose, double or swap are all caught.
+"""Hot keys that tasks share, or that have a task of their own, wrongly: what is lost, doubled or swapped is caught.
 
 Views are read in ranges, clicks are copied.
 """
@@ -117,4 +117,46 @@ def test_tasks_that_share_a_hot_key_wrongly_are_refused_and_their_batch_is_publi
         "a row is doubled when it is written": ({PRODUCED}, writes(LAST, doubled)),
     })  # fmt: skip
     run_and_publish(split)
+    assert met.rows() == met.direct()
+
+
+# The task of the hot key.
+OWN = 4
+
+
+@ways
+def test_a_task_of_a_hot_key_that_goes_wrong_is_refused_and_its_batch_is_published_once_nothing_is(
+    some: str, store: Store
+) -> None:
+    met = Met(store)
+    met.land(1)
+    met.run(None)
+    met.land(2)
+    own, plan = met.planned()
+    (stage,) = plan.stages
+    assert isinstance(stage.why, OwnTasks)
+    assert [key.key for key in stage.why.keys] == [HOT]
+    others = of_others(own, OWN)
+    refused(own, some, {
+        # Each record of the key is in its task.
+        "it loses a record": ({COVERED}, says(OWN, "views", LOSE)),
+        "it loses the other side": ({COVERED}, says(OWN, "clicks", LOSE)),
+        "the task of the others takes one too": (ELSEWHERE, says(others, "views", TAKE)),
+        "both take the other side": (ELSEWHERE, says(others, "clicks", TAKE)),
+        "the task of the others takes one in its place": (
+            {IN_PLACE, MEET}, lambda p: [says(others, "views", TAKE)(p), says(OWN, "views", LOSE)(p)]
+        ),
+        # No record of another key is in it.
+        "it takes another key": (ELSEWHERE, says(OWN, "views", first(LEFT, TAKEN, hot=False))),
+        "nobody takes another key": ({COVERED}, says(others, "views", first(TAKEN, LEFT))),
+        # Each task goes by its residues and its files.
+        "it takes all of its partitions": (ELSEWHERE, goes_by(OWN, None)),
+        "it goes by another residue": (ELSEWHERE, goes_by(OWN, 8)),
+        "the task of the others keeps the key": (ELSEWHERE, goes_by(others, None)),
+        "it reads nothing": ({COVERED}, lambda p: read_nothing(p, lambda order, _: order.task.task == OWN)),
+        # Each row of it is written once.
+        "a row is lost when it is written": ({PRODUCED}, writes(OWN, lost)),
+        "a row is doubled when it is written": ({PRODUCED}, writes(OWN, doubled)),
+    })  # fmt: skip
+    run_and_publish(own)
     assert met.rows() == met.direct()

@@ -1,7 +1,8 @@
-"""What is read of state is proved: a part that is lost, doubled, misplaced or changed is caught, whoever left it."""
+"""What is read of state is proved, whoever left it, and so are the times that a batch goes by."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,16 +15,24 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
+from partitioning.model.graph import Step
 from partitioning.model.leaving import LeftPart, LeftPartition
 from partitioning.model.order import OrderedParts
+from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from partitioning.values import replace
+from tests.as_of import AsOf
+from tests.expiring import Expiring
 from tests.histories import Click, History
-from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
+from tests.integration.test_watermarks import A, B, Clicks
+from tests.judged import COVERED, FOLLOW, IN_PLACE, ONCE, Refusal, caught_by, refusal, saying
 from tests.misread import read_otherwise
+from tests.outer import END, Outer
+from tests.real_batches import ran
 from tests.running import run_groups, task_receipts
 from tests.there import there
 from tests.totals import totals
+from tests.windowed import Windowed
 
 Parts = tuple[LeftPart, ...]
 
@@ -132,3 +141,152 @@ def test_a_batch_that_failed_has_left_nothing(store: Store, tmp_path: Path, monk
     assert written["totals"] == sorted(((f"key-{number}", 3, number) for number in range(40)), key=repr)
     assert {file.records for task in task_receipts(ref, 1) for file in task.left(Role.STATE)} != {0}
     assert Ledger(store, "kept").attempt(2) == 1
+
+
+@caught_by(FOLLOW)
+def test_a_plan_whose_watermark_is_ahead_of_what_was_counted_is_refused(store: Store) -> Refusal:
+    clicks = Clicks(store)
+    clicks.batch((A, 5), (B, 3))
+    clicks.land((A, 6), (B, 6))
+
+    def hurried(plan: Plan) -> Plan:
+        (mark,) = plan.marks
+        assert mark.time is not None
+        return replace(plan, watermarks=(replace(mark, time=mark.time + 60 * 10**6),))
+
+    said = refusal(ran(store, clicks.pipeline, hurried))
+    assert "- clicks: the watermark is 2026-01-01 12:02:00 by the plan, 2026-01-01 12:01:00 by the ledger" in str(
+        said.findings[0]
+    )
+    return said
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize("wrong", ['"clicks"."@new"', "false", "true"])
+def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_refused(
+    store: Store, wrong: str
+) -> Refusal:
+    outer = Outer(store, "left")
+    outer.batch([Click("a", 1, 0), Click("a", 2, 118)], [Click("b", 3, 0)])
+    last = [Click(key, END, 130) for key in "abcdefgh"]
+    outer.batch(last, last)
+    outer.land([Click("a", 4, 131)], [Click("b", 4, 131)])
+
+    def hurried(plan: Plan) -> Plan:
+        stages = (replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
+        return replace(plan, stages=tuple(stages))
+
+    def given(step: Step) -> Step:
+        return replace(step, sql=step.sql.replace('THEN "clicks"."@closes"', f"THEN {wrong}"))
+
+    return saying(refusal(ran(store, outer.pipeline, hurried)), "over, 0 had met a partner")
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize(
+    ("sql", "wrong"),
+    [
+        ("\"@time\" < getvariable('counted.both@now') - 899999999 AND", ""),
+        ("< getvariable('counted.both@now')", "< getvariable('counted.both@before')"),
+        ("OR bool_or", "OR true OR bool_or"),
+        ('count(*) AS "@records"', '1 AS "@records"'),
+    ],
+)
+def test_windows_that_are_given_too_early_or_late_or_again_or_in_part_are_refused(
+    store: Store, tmp_path: Path, sql: str, wrong: str
+) -> Refusal:
+    return _refused_windows(store, "correct", sql, wrong)
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize(
+    ("sql", "wrong"),
+    [
+        ("HAVING coalesce(", "HAVING true OR coalesce("),
+        ("AND NOT coalesce(", "OR coalesce("),
+        ("<= 420000000", "<= 0"),
+        ('count(*) AS "@records"', '1 AS "@records"'),
+    ],
+)
+def test_sessions_that_are_given_too_early_or_again_or_in_part_are_refused(
+    store: Store, tmp_path: Path, sql: str, wrong: str
+) -> Refusal:
+    return _refused_windows(store, "sessions", sql, wrong)
+
+
+def _refused_windows(store: Store, late: str, sql: str, wrong: str) -> Refusal:
+    windowed = Windowed(store, late)
+    windowed.batch([Click("a", 1, 0), Click("a", 2, 50)], [Click("b", 3, 0)])
+    for minute in (40, 60):
+        last = [Click(key, END, minute + early) for early in (-5, -1, 0) for key in "abcdefgh"]
+        windowed.batch(last, last)
+    windowed.land([Click("a", 4, 61)], [Click("b", 4, 61)])
+
+    def otherwise(plan: Plan) -> Plan:
+        return _otherwise(plan, "counted.counted", sql, wrong)
+
+    said = refusal(ran(store, windowed.pipeline, otherwise))
+    assert re.search("were over, 0 had met a partner|were given, but not of the keys", said.findings[0])
+    return said
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize(
+    ("sql", "wrong"),
+    [
+        ("> 1200000000", "> 0"),
+        ('max("@time") AS "@time"', 'min("@time") AS "@time"'),
+        ('sum("@records")', "count(*)"),
+        ('WHERE "@time" IS NOT NULL', "WHERE ids > 2"),
+    ],
+)
+def test_keys_that_expire_too_early_or_late_or_in_part_are_refused(store: Store, sql: str, wrong: str) -> Refusal:
+    expiring = Expiring(store, "combine")
+    last = [Click(key, END, 60) for key in "abcdefgh"]
+    expiring.batch([Click("a", 1, 0)], [Click("a", 3, 0)])
+    expiring.batch(last, last)
+    expiring.land([Click("a", 4, 1), Click("a", 2, 19)], [Click("b", 4, 10)])
+    said = refusal(ran(store, expiring.pipeline, lambda plan: _otherwise(plan, "found", sql, wrong)))
+    assert re.search("keys? expired, and|were given, but not those that were over", said.findings[0])
+    return said
+
+
+def _otherwise(plan: Plan, name: str, sql: str, wrong: str) -> Plan:
+    """The plan with other SQL in one of its steps."""
+
+    def given(step: Step) -> Step:
+        assert step.name != name or sql in step.sql
+        return replace(step, sql=step.sql.replace(sql, wrong)) if step.name == name else step
+
+    return replace(plan, stages=tuple(replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages))
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ('WHERE "@closes"', "WHERE true", "were over"),
+        ('WHERE "@closes"', "WHERE false", "2 records had a version, and 0 were given with one"),
+        ('>= "views"."@since"', '< "views"."@since"', "were over"),
+        ("ASOF LEFT JOIN", "LEFT JOIN", "had a version"),
+    ],
+)
+def test_a_join_as_of_a_time_that_gives_a_record_too_early_or_never_or_another_version_is_refused(
+    store: Store, right: str, wrong: str, said: str
+) -> Refusal:
+    as_of = AsOf(store)
+    as_of.batch([Click("a", 1, 0), Click("a", 2, 118)], [Click("a", 3, 0), Click("a", 5, 1)])
+    last = [Click(key, END, 130) for key in "abcdefgh"]
+    as_of.batch(last, last)
+    as_of.land([Click("a", 4, 131)], [Click("b", 3, 131)])
+
+    def hurried(plan: Plan) -> Plan:
+        stages = (replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
+        return replace(plan, stages=tuple(stages))
+
+    def given(step: Step) -> Step:
+        return replace(step, sql=step.sql.replace(right, wrong))
+
+    refused = refusal(ran(store, as_of.pipeline, hurried))
+    assert said in refused.findings[0]
+    return refused

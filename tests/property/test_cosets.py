@@ -1,18 +1,26 @@
-"""The coset rule against brute force: hashes dealt out one by one."""
+"""The coset rule and what a task takes by it, against brute force: hashes dealt out one by one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd, lcm
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.cosets import Reading, assign, assign_owned
+from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
+from partitioning.model.plan import Plan
+from partitioning.model.reasons import AllTogether
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.schemes import tasks as tasks_scheme
+from partitioning.model.takes import Residues, Task, taken, takes
 from tests.coset_rule import partitions_of, tasks_of
-from tests.plans import takers
+from tests.pipeline_examples import Declared, Move, moves, pipeline_of, streams_of
+from tests.pipeline_examples import counts as word_counts
+from tests.plans import arrived, plan_of, takers
 
 counts = st.integers(1, 24)
 tasks = st.integers(1, 24)
@@ -99,3 +107,74 @@ def test_however_residues_are_dealt_each_hash_has_one_task_and_filters_only_keep
         for name, count in named:
             held = {h % cosets for h in range(lcm(count, cosets)) if h % count in task.reads[name]}
             assert (name in task.filters) == (not held <= set(task.owns))
+
+
+few = st.integers(1, 6)
+
+
+def divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+@st.composite
+def counts_of_tasks(draw: st.DrawFn, modulus: int) -> Task:
+    """A task that reads some of 12 partitions, and perhaps keeps several residues of a divisor of the modulus."""
+    reads = {"views": tuple(sorted(draw(st.sets(st.integers(0, 11)))))}
+    finer = draw(st.sampled_from(divisors(modulus)))
+    kept = draw(st.none() | st.sets(st.integers(0, finer - 1), min_size=1))
+    filters = {} if kept is None else {"views": Residues(finer, tuple(sorted(kept)))}
+    return Task(0, reads, filters, null_keys=draw(st.booleans()), keyless=reads)
+
+
+@given(few, few, st.data())
+def test_taken_says_of_all_keys_what_takes_says_of_each(step: int, factor: int, data: st.DataObject) -> None:
+    modulus = step * factor
+    task = data.draw(counts_of_tasks(modulus))
+    found = taken(task, "views", modulus, step)
+    assert all(len(set(residues)) == len(residues) for residues in found.values())
+    assert set(found) <= {partition % step for partition in task.reads["views"]}
+    for partition in range(12):
+        for h in range(partition % step, 2 * modulus, step):
+            at_once = partition in task.reads["views"] and h % modulus in found.get(partition % step, ())
+            assert takes(task, "views", partition, h) == at_once
+
+
+@given(few, st.data())
+def test_of_an_input_that_it_does_not_read_a_task_takes_nothing(modulus: int, data: st.DataObject) -> None:
+    task = data.draw(counts_of_tasks(modulus))
+    assert taken(task, "clicks", modulus, 1) == {}
+    assert not any(takes(task, "clicks", partition, h) for partition in range(12) for h in (None, *range(modulus)))
+
+
+@given(few, st.data())
+def test_a_task_for_records_without_a_key_takes_no_others(modulus: int, data: st.DataObject) -> None:
+    task = data.draw(counts_of_tasks(modulus))
+    alone = [p for p in range(12) if takes(task, "views", p, None)]
+    assert alone == list(task.reads["views"])
+    if task.null_keys:
+        assert taken(task, "views", modulus, 1) == {}
+
+
+def planned(pipeline: Pipeline, scheme: str) -> Plan | None:
+    found = [arrived(stream.name, [10] * stream.partitions) for stream in pipeline.streams]
+    try:
+        return plan_of(pipeline, found, scheme=scheme)
+    except Refused:
+        return None
+
+
+@given(streams_of, st.lists(word_counts, min_size=3, max_size=3), st.lists(moves, max_size=8), st.integers(2, 4))
+def test_a_factor_multiplies_the_tasks_of_each_stage_once(
+    streams: Sequence[Declared], word_counts: Sequence[int], steps: Sequence[Move], factor: int
+) -> None:
+    pipeline = pipeline_of(streams, word_counts, steps)
+    plain, elastic = planned(pipeline, "cogroup"), planned(pipeline, f"elastic({factor})")
+    assume(plain is not None and elastic is not None)
+    assert plain is not None
+    assert elastic is not None
+    # How many unifiers there are between stages follows from how many tasks write.
+    assert {stage.name: stage.cosets for stage in elastic.stages if not stage.unifies} == {
+        stage.name: stage.cosets * (1 if isinstance(stage.why, AllTogether) else factor)
+        for stage in plain.stages
+        if not stage.unifies
+    }

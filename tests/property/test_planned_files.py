@@ -1,10 +1,12 @@
-"""The files of a planned partition, against a count of what each of its offsets is held by."""
+"""What is listed, planned and counted of files: of each offset one counts, against oracles that go one by one."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -12,14 +14,19 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from coset.sources.doubles import ComparedCopies, once
+from coset.sources.listing import folder, listed
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
 from partitioning.errors import Refused
+from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Sparse
 from partitioning.planning.check import check_plan
 from partitioning.planning.planner import plan_batch
 from partitioning.values import replace
 from tests.examples import examples
+from tests.memory_store import MemoryStore
 from tests.plans import COLUMNS
 
 FOLDER = "s3://landing/topics/s/partition=1"
@@ -106,3 +113,124 @@ def test_the_check_refuses_just_the_files_that_do_not_hold_the_range(
     plan = plan_of(files, start, end, missing, gap)
     with nullcontext() if right else pytest.raises(Refused, match="s-1"):
         check_plan(plan)
+
+
+# What each file has at each of its offsets, by its path; None is an offset that it lacks.
+Contents = dict[str, dict[int, int | None]]
+
+FILES = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 15)), min_size=1, max_size=6)
+CHANGED = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 44), st.none() | st.just(-1)), max_size=3)
+
+
+def held(contents: Contents, file: InputFile, start: int, end: int) -> dict[int, int]:
+    there = contents[file.path]
+    return {at: value for at in range(start, end) if (value := there.get(at)) is not None}
+
+
+@given(FILES, CHANGED, st.sets(st.integers(0, 44), max_size=5))
+def test_each_offset_counts_once_and_what_differs_is_found(
+    spans: list[tuple[int, int]], changed: list[tuple[int, int, int | None]], lacking: set[int]
+) -> None:
+    contents: Contents = {}
+    for number, (start, count) in enumerate(spans):
+        there = {at: None if at in lacking else at for at in range(start, start + count)}
+        there |= {at: value for which, at, value in changed if which == number and at in there}
+        contents[str(number)] = there
+    files = [
+        InputFile(path, 1, "", min(there), max(there) + 1, sum(value is None for value in there.values()))
+        for path, there in contents.items()
+    ]
+    compared = list[tuple[int, int]]()
+
+    def compare(one: InputFile, other: InputFile, span: Span) -> ComparedCopies:
+        compared.append((span.start, span.end))
+        first, second = (held(contents, file, span.start, span.end) for file in (one, other))
+        unlike = [at for at in range(span.start, span.end) if first.get(at) != second.get(at)]
+        return ComparedCopies(len(second), min(unlike, default=None))
+
+    counting, doubles, differences = once(files, compare)
+    # No offset is in two files that count, each is in one that holds it, and nothing else is in any.
+    counted = [(at, file.path) for file in counting for at in range(file.start, file.end)]
+    assert len({at for at, _ in counted}) == len(counted)
+    assert {at for at, _ in counted} == {at for there in contents.values() for at in there}
+    assert all(at in contents[path] for at, path in counted)
+    assert [file.start for file in counting] == sorted(file.start for file in counting)
+    # A file counts there, or is a double there: never both, and nothing of it is forgotten.
+    beside = [(at, file.path) for file in doubles for at in range(file.start, file.end)]
+    every = [(at, path) for path, there in contents.items() for at in there]
+    assert sorted([*counted, *beside]) == sorted(every)
+    # Footers say how many records a file has, and so do its parts.
+    for file in (*counting, *doubles):
+        assert file.records == len(held(contents, file, file.start, file.end))
+    # All that is double is compared with what counts, and found if it is not the same.
+    assert sum(end - start for start, end in compared) == len(beside)
+    by_offset = dict(counted)
+    wrong = {(at, path) for at, path in beside if contents[path][at] != contents[by_offset[at]][at]}
+    assert bool(wrong) == bool(differences)
+    for each in differences:
+        assert (each.first, each.other.path) in wrong
+        assert not any(each.offsets.start <= at < each.first for at, path in wrong if path == each.other.path)
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Keys(MemoryStore):
+    """A store of many keys, which counts what it is asked."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__()
+        self.keys, self.requests, self.given = sorted(keys), 0, 0
+
+    def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:
+        first = bisect_right(self.keys, after)
+        last = min(first + min(limit or PAGE_KEYS, PAGE_KEYS), len(self.keys))
+        self.requests, self.given = self.requests + 1, self.given + last - first
+        objects = tuple(Found(Entry(key, 0, ""), NOW) for key in self.keys[first:last])
+        assert all(found.entry.key.startswith(prefix) for found in objects)
+        return KeyPage(objects, last < len(self.keys))
+
+
+def landed(read: Sequence[int], new: Sequence[int]) -> tuple[Keys, Mapping[str, str]]:
+    """So many files of each partition were read, and so many are behind them."""
+    keys, starts = [], {}
+    for number, (before, since) in enumerate(zip(read, new, strict=True)):
+        keys += [f"{folder('views', number)}{offset:010}" for offset in range(before + since)]
+        if before:
+            starts[folder("views", number)] = f"{folder('views', number)}{before - 1:010}"
+    return Keys(keys), starts
+
+
+COUNTS = st.sampled_from([0, 1, 2, 30, 99, 100, 101, 300, 1200])
+
+
+@given(st.lists(st.tuples(COUNTS, COUNTS), min_size=1, max_size=30))
+def test_all_that_is_behind_what_was_read_is_listed_and_nothing_else(partitions: list[tuple[int, int]]) -> None:
+    store, starts = landed(*zip(*partitions, strict=True))
+    behind = [key for key in store.keys if key > starts.get(f"{key.rpartition('/')[0]}/", "")]
+    assert [found.entry.key for found in listed(store, "views", starts)] == behind
+    assert store.requests <= 2 * len(partitions) + len(behind) / 100 + 5
+
+
+@pytest.mark.parametrize(
+    ("partitions", "read", "new", "requests", "keys"),
+    [
+        pytest.param(4, 5, 1, 1, 20, id="young"),
+        pytest.param(4, 500, 1, 4, 400, id="old"),
+        pytest.param(4, 50_000, 1, 4, 400, id="very old"),
+        pytest.param(1000, 3, 1, 8, 4000, id="many small partitions"),
+        pytest.param(2, 0, 50_000, 104, 100_000, id="all new"),
+        pytest.param(2, 50_000, 5000, 19, 11_000, id="much new"),
+    ],
+)
+def test_what_a_listing_costs(partitions: int, read: int, new: int, requests: int, keys: int) -> None:
+    store, starts = landed([read] * partitions, [new] * partitions)
+    assert len(list(listed(store, "views", starts))) == partitions * new
+    assert store.requests <= requests
+    assert store.given <= keys
+
+
+def test_a_burst_in_one_partition_does_not_make_the_others_cost_more() -> None:
+    store, starts = landed([0] + [5000] * 10, [5000] + [1] * 10)
+    assert len(list(listed(store, "views", starts))) == 5010
+    assert store.given <= 5000 + PAGE_KEYS + 10 * 100

@@ -1,23 +1,40 @@
-"""The kernel against DuckDB on the same records, in a real store, without Spark."""
+"""The kernel against DuckDB on the same records, without Spark: steps, receipts, where it ran, its intake."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
+from inspect import signature
+from threading import Event, get_ident
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from coset.batches.runners.local import Local
+from coset.sources.copies import Copies
+from coset.sources.files import Files
+from coset.sources.reader import Batch, ahead
+from demo.s3_server import S3Server
+from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.receipts import locations
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import Refused
+from partitioning.errors import Finding, Refused
 from partitioning.hashes import placement_hash
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
+from partitioning.model.plan import Plan
 from partitioning.model.schemes import MAX
 from partitioning.values import replace
-from spark_jobs.engine.kernel import run_orders
+from spark_jobs.engine.intake import Inspect, Intake, Proved
+from spark_jobs.engine.kernel import TaskEnvironment, reader, run_orders
+from spark_jobs.engine.task_database import connect
 from tests.activity import (
     CLICKS,
     VIEWS,
@@ -31,8 +48,12 @@ from tests.activity import (
     rows_of,
     run_all,
 )
-from tests.asked_of_duckdb import direct
+from tests.asked_of_duckdb import direct, published
+from tests.examples import in_turn
 from tests.landed import land_table
+from tests.real_batches import stored
+from tests.running import run_and_publish_unjudged, task_receipts
+from tests.small import SmallBatch, small_batch
 
 
 @pytest.fixture
@@ -187,3 +208,294 @@ def test_what_does_not_fit_into_memory_is_spilled(source: str, store: Store) -> 
     with pytest.raises(Refused, match="Out of Memory") as caught:
         run_all(plan, store, memory="4MB")
     assert "--memory" in caught.value.findings[0].then
+
+
+def test_the_sampled_keys_are_the_keys_each_with_its_task_and_first_offset(source: str, store: Store) -> None:
+    land(source)
+    plan = plan_for(activity(source), "tasks(5)")
+    sampled: set[str] = set()
+    for ran in ran_all(plan, store):
+        rows, receipt = ran.sample.to_pylist(), ran.receipt
+        assert {row["stage"] for row in rows} == {receipt.task.stage}
+        assert len(rows) == sum(each.keys for each in receipt.partitions)
+        for row in rows:
+            sampled.add(str(row["key"]))
+            assert placement_hash(row["key"]) % 5 == row["task"] == receipt.task.task
+            assert placement_hash(row["key"]) % {"views": 8, "clicks": 12}[str(row["input"])] == row["partition"]
+    assert sampled == {*VIEWS["k"].to_pylist(), *CLICKS["k"].to_pylist()}
+
+
+def test_a_sample_of_the_keys_is_the_same_keys_in_every_stream(source: str, store: Store) -> None:
+    land(source)
+    plan = replace(plan_for(activity(source)), key_sample=3)
+    sampled: dict[str, set[str]] = {"views": set(), "clicks": set()}
+    for ran in ran_all(plan, store):
+        for row in ran.sample.to_pylist():
+            sampled[str(row["input"])].add(str(row["key"]))
+    expected = {key for key in CLICKS["k"].to_pylist() if placement_hash(key) // 4 % 3 == 0}
+    assert sampled["clicks"] == expected
+    assert sampled["views"] == expected & set(VIEWS["k"].to_pylist())
+
+
+@pytest.mark.parametrize("condition", ["v < 0", "false"], ids=["no record is left", "none is read"])
+def test_receipts_are_complete_although_sql_stops_early(source: str, store: Store, condition: str) -> None:
+    land(source)
+    pipeline = Pipeline("nothing", source=source)
+    views = pipeline.stream("views", key="k", partitions=8).filter(condition)
+    clicks = pipeline.stream("clicks", key="k", partitions=12)
+    clicks.join(views, "views.v").write("nothing")
+    plan = plan_for(pipeline)
+    receipts = run_all(plan, store)
+    assert [receipt.left(Role.TABLE) for receipt in receipts] == [()] * 4
+    assert_proved(plan, receipts)
+
+
+def run(batch: SmallBatch, group: int) -> str:
+    with Local(processes=1) as runner:
+        return runner.group(batch.ref, group)
+
+
+def test_where_a_group_ran_is_read_back(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_LOCATION", "rack-7")
+    batch = small_batch()
+    assert run(batch, 1).endswith("attempt 0, at rack-7")
+    ran = batch.ledger.receipts(0, 0, range(2)).values()
+    known = locations(batch.ledger.store, batch.plan, ran)
+    assert known is not None
+    assert (known.groups, known.tasks) == ({1: "rack-7"}, dict.fromkeys(batch.plan.groups[1].tasks, "rack-7"))
+
+
+def test_what_is_no_location_is_refused_before_anything_runs(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_LOCATION", "rack\n7")
+    batch = small_batch()
+    with pytest.raises(Refused, match="is no location"):
+        run(batch, 0)
+    assert batch.ledger.receipt(0, 0, 0) is None
+
+
+def intake_of_views(plan: Plan, store: Store, inspect: Inspect = Proved) -> Intake:
+    """The views of the one task there is."""
+    order = order_for(plan, store, "views+clicks")
+    views = next(each for each in order.inputs if each.read.name == "views")
+    return Intake(order, views, reader(order, views, TaskEnvironment(Files(), Copies(None))), inspect)
+
+
+def test_sql_reads_each_record_once_in_the_thread_of_its_task(store: Store, source: str) -> None:
+    land(source)
+    seen = set[int]()
+
+    class Seen(Proved):
+        def rows(self, batch: Batch) -> np.ndarray | None:
+            seen.add(get_ident())
+            return super().rows(batch)
+
+    intake = intake_of_views(plan_for(activity(source), "tasks(1)"), store, Seen)
+    with connect() as connection:
+        connection.register("views", intake.stream())
+        assert connection.sql("SELECT count(*) FROM views").fetchall() == [(VIEWS.num_rows,)]
+        assert seen == {get_ident()}
+        with pytest.raises(duckdb.InvalidInputException, match="already been consumed"):
+            connection.sql("SELECT count(*) FROM views").fetchall()
+    intake.drain()
+    assert sum(receipt.taken for receipt in intake.receipts()) == VIEWS.num_rows
+
+
+def test_a_batch_is_read_while_the_one_before_is_worked_on() -> None:
+    reading = Event()
+
+    def batches() -> Iterator[Batch]:
+        for number in range(3):
+            if number:
+                reading.set()
+            yield Batch(0, number, number + 1, "", pa.record_batch({"offset": [number]}))
+
+    read = ahead(batches(), 1_000_000)
+    first = next(read)
+    assert reading.wait(60)
+    assert [batch.first for batch in (first, *read)] == [0, 1, 2]
+
+
+def test_few_records_are_read_by_who_asks_for_them() -> None:
+    threads = set[int]()
+
+    def batches() -> Iterator[Batch]:
+        for number in range(3):
+            threads.add(get_ident())
+            yield Batch(0, number, number + 1, "", pa.record_batch({"offset": [number]}))
+
+    assert [batch.first for batch in ahead(batches(), 3)] == [0, 1, 2]
+    assert threads == {get_ident()}
+
+
+def test_an_error_while_sql_reads_is_raised_when_the_rest_is_drained(store: Store, source: str) -> None:
+    land(source)
+
+    class Failing(Proved):
+        def rows(self, batch: Batch) -> np.ndarray | None:
+            raise Refused(Finding(Kind.RECORD, "it is broken", batch.where, "land it again"))
+
+    intake = intake_of_views(plan_for(activity(source), "tasks(1)"), store, Failing)
+    with connect() as connection:
+        connection.register("views", intake.stream())
+        with pytest.raises(duckdb.Error, match="it is broken"):
+            connection.sql("SELECT count(*) FROM views").fetchall()
+    with pytest.raises(Refused, match="it is broken"):
+        intake.drain()
+
+
+def test_who_interrupts_a_task_while_sql_reads_ends_it(store: Store, source: str) -> None:
+    land(source)
+
+    class Interrupted(Proved):
+        def rows(self, batch: Batch) -> np.ndarray | None:
+            raise KeyboardInterrupt
+
+    order = order_for(plan_for(activity(source), "tasks(1)"), store, "views+clicks")
+    with pytest.raises(KeyboardInterrupt):
+        run_orders([order], inspect=Interrupted)
+
+
+# Keys that all have, keys that only some have, and records without a key.
+RECORDS = {
+    "views": pa.table({"k": [f"key-{n % 67}" if n % 50 else None for n in range(300)], "v": list(range(300))}),
+    "more": pa.table({"k": [f"key-{n % 31 + 50}" if n % 40 else None for n in range(200)], "v": list(range(200))}),
+    "clicks": pa.table({"k": [f"key-{n % 83 + 20}" for n in range(250)], "c": [n * 7 % 100 for n in range(250)]}),
+}
+PARTITIONS = {"views": 8, "more": 12, "clicks": 4}
+
+Build = Callable[..., Flow]
+
+# What is built of the streams that it names, and the same in DuckDB's words.
+KEYED: dict[str, tuple[Build, str]] = {
+    "a merge of streams of 8 and 12 partitions, aggregated": (
+        lambda views, more: views.merge(more).aggregate("count(*) AS n, sum(v)::BIGINT AS v"),
+        "SELECT k, count(*), sum(v) FROM (FROM views UNION ALL FROM more) GROUP BY k",
+    ),
+    "a merge of a merge, filtered before and after": (
+        lambda views, more, clicks: (
+            views.filter("v % 3 > 0")
+            .merge(more)
+            .merge(clicks.select("c AS v"))
+            .filter("v > 20")
+            .aggregate("count(*) AS n, max(v) AS v")
+        ),
+        """
+        SELECT k, count(*), max(v)
+        FROM (FROM views WHERE v % 3 > 0 UNION ALL FROM more UNION ALL FROM clicks) WHERE v > 20 GROUP BY k
+        """,
+    ),
+    "a merge of three, of which one is an aggregate": (
+        lambda views, more, clicks: views.merge(more, clicks.aggregate("sum(c)::BIGINT AS v", name="sums")).aggregate(
+            "count(*) AS n, sum(v)::BIGINT AS v"
+        ),
+        """
+        SELECT k, count(*), sum(v)
+        FROM (FROM views UNION ALL FROM more UNION ALL SELECT k, sum(c) FROM clicks GROUP BY k) GROUP BY k
+        """,
+    ),
+    "a stream merged with a part of itself": (
+        lambda views: views.merge(views.filter("v > 100")).aggregate("count(*) AS n"),
+        "SELECT k, count(*) FROM (FROM views UNION ALL FROM views WHERE v > 100) GROUP BY k",
+    ),
+    "a cogroup of two": (
+        lambda views, clicks: views.cogroup("count(*) AS views", (clicks, "count(*) AS clicks, max(c) AS c")),
+        """
+        WITH a AS (SELECT k, count(*) AS views FROM views GROUP BY k),
+        b AS (SELECT k, count(*) AS clicks, max(c) AS c FROM clicks GROUP BY k)
+        SELECT coalesce(a.k, b.k), views, clicks, c FROM a FULL JOIN b ON a.k IS NOT DISTINCT FROM b.k
+        """,
+    ),
+    "a cogroup of three": (
+        lambda views, more, clicks: views.cogroup(
+            "count(*) AS a", (more.filter("v > 10"), "count(*) AS b, sum(v)::BIGINT AS v"), (clicks, "max(c) AS c")
+        ),
+        """
+        WITH keys AS (SELECT k FROM views UNION SELECT k FROM more WHERE v > 10 UNION SELECT k FROM clicks)
+        SELECT k, nullif((SELECT count(*) FROM views AS x WHERE x.k IS NOT DISTINCT FROM keys.k), 0),
+            nullif((SELECT count(*) FROM more AS x WHERE x.k IS NOT DISTINCT FROM keys.k AND v > 10), 0),
+            (SELECT sum(v) FROM more AS x WHERE x.k IS NOT DISTINCT FROM keys.k AND v > 10),
+            (SELECT max(c) FROM clicks AS x WHERE x.k = keys.k)
+        FROM keys
+        """,
+    ),
+    "an inner join of three": (
+        lambda views, more, clicks: views.join([more, clicks], "views.v, more.v AS w, c", on="c > 10"),
+        "SELECT k, views.v, more.v, c FROM views JOIN more USING (k) JOIN clicks USING (k) WHERE c > 10",
+    ),
+    "a left join of three": (
+        lambda views, more, clicks: views.join([more, clicks], "views.v, more.v AS w, c", how="left", on="c > 10"),
+        """
+        SELECT views.k, views.v, more.v, c FROM views LEFT JOIN more ON views.k = more.k
+        LEFT JOIN clicks ON views.k = clicks.k AND c > 10
+        """,
+    ),
+    "a full join of three": (
+        lambda views, more, clicks: views.join([more, clicks], "views.v, more.v AS w, c", how="full"),
+        "SELECT k, views.v, more.v, c FROM views FULL JOIN more USING (k) FULL JOIN clicks USING (k)",
+    ),
+    "joins one after the other": (
+        lambda views, more, clicks: views.join(more, "views.v, more.v AS w", how="left").join(
+            clicks, "v, w, c", how="inner"
+        ),
+        "SELECT k, views.v, more.v, c FROM views LEFT JOIN more USING (k) JOIN clicks USING (k)",
+    ),
+    "a full join of aggregates, one after the other": (
+        lambda views, more, clicks: (
+            views.aggregate("count(*) AS a")
+            .join(more.aggregate("count(*) AS b"), "a, b", how="full")
+            .join(clicks.aggregate("count(*) AS d"), "a, b, d", how="full")
+        ),
+        """
+        SELECT k, a, b, d FROM (SELECT k, count(*) AS a FROM views GROUP BY k)
+        FULL JOIN (SELECT k, count(*) AS b FROM more GROUP BY k) USING (k)
+        FULL JOIN (SELECT k, count(*) AS d FROM clicks GROUP BY k) USING (k)
+        """,
+    ),
+    "a partial by the key that the flow has, combined": (
+        lambda views, more: (
+            views.merge(more)
+            .partial("v % 2 AS odd, count(*) AS n, max(v) AS v", by="k")
+            .combine("odd, sum(n)::BIGINT AS n, max(v) AS v")
+        ),
+        "SELECT k, v % 2 AS odd, count(*), max(v) FROM (FROM views UNION ALL FROM more) GROUP BY ALL",
+    ),
+}
+
+STATELESS: dict[str, tuple[Build, str]] = {
+    "a merge as it is": (lambda views, more: views.merge(more), "FROM views UNION ALL FROM more"),
+    "a merge with what has no offset": (
+        lambda views, clicks: views.merge(clicks.select("c AS v")),
+        "FROM views UNION ALL FROM clicks",
+    ),
+    "a rekey by a column": (
+        lambda views: views.rekey("v", key_format="long").filter("v > 7").select("k"),
+        "SELECT v, k FROM views WHERE v > 7",
+    ),
+    "a rekey by an expression": (
+        lambda clicks: clicks.rekey("c2", sql="upper(k) || c").merge(clicks.rekey("c2", sql="k || '-'", name="other")),
+        "SELECT upper(k) || c AS c2, k, c FROM clicks UNION ALL SELECT k || '-', k, c FROM clicks",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "scheme"),
+    [
+        *in_turn(KEYED, ["tasks(6)", "cogroup", "elastic(2)", "tasks(1)"]),
+        *in_turn(STATELESS, ["tasks(5)", "max", "cogroup", "elastic(3)"]),
+    ],
+)
+def test_steps_give_the_rows_that_duckdb_gives(store: Store, case: str, scheme: str) -> None:
+    build, sql = (KEYED | STATELESS)[case]
+    pipeline = Pipeline("steps", source=f"{store.root}/topics")
+    names = signature(build).parameters
+    for name in names:
+        land_table(RECORDS[name], name, pipeline.source, key="k", partitions=PARTITIONS[name])
+    declared = (pipeline.stream(name, key="k", partitions=PARTITIONS[name], null_keys="own task") for name in names)
+    build(*declared).to_stream().write("t")
+    ref = stored(store, pipeline, settings=Settings.parse(scheme=scheme))
+    run_and_publish_unjudged(ref)
+    assert published(store) == direct(sql, **RECORDS)
+    receipts = [each for receipt in task_receipts(ref) for each in receipt.partitions]
+    assert sum(each.taken for each in receipts) == sum(len(RECORDS[name]) for name in names)
+    assert not any(each.offenders for each in receipts)

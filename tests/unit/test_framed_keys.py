@@ -1,4 +1,4 @@
-"""Keys behind a registry's schema id: their bytes are those of real serialisers, and so are their hashes."""
+"""Keys behind a registry's schema id, or as JSON objects: bytes and hashes are those of real serialisers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,20 @@ from coset.sources.kafka.keys import keys_of
 from coset.sources.kafka.wrong import Wrong
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.hashes import hash_of, murmur2, written_key
+from partitioning.hashes import hash_of, json_object, murmur2, written_key
 from partitioning.model.composite_key import bad_part
 from partitioning.model.key_schemas import key_schema
-from partitioning.model.placement import each_of, hash_schema
+from partitioning.model.placement import (
+    CRC32,
+    MURMUR2,
+    OPAQUE,
+    HashName,
+    KeyFormat,
+    Placement,
+    each_of,
+    hash_schema,
+    json_hash,
+)
 from partitioning.model.streams import Stream
 from spark_jobs.engine.hashing import placement_hashes
 from tests.examples import examples
@@ -366,3 +376,138 @@ def test_a_table_has_one_schema_of_keys() -> None:
     schemas = {7: '"long"', 8: '"long"'}
     with pytest.raises(Refused, match="whose offsets do not compare"):
         pipeline.table("t", key="id", partitions=12, key_format="avro", key_schemas=schemas)
+
+
+JSON_FIELDS = ("customer", "land", "n", "good")
+_JSON_FILE = Path(__file__).parents[1] / "vectors" / "json-keys" / "keys.jsonl"
+JSON_VECTORS = [json.loads(line) for line in _JSON_FILE.read_bytes().strip().split(b"\n")]
+WIDE_JSON_KEYS: Any = ("customer", "country")
+
+
+def canonical(rows: list[tuple[Any, ...]], kinds: tuple[pa.DataType, ...]) -> pa.Array:
+    names = [f"c{number}" for number in range(len(kinds))]
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    with making_keys(names) as keys_of:
+        return keys_of(pa.table(columns, names))
+
+
+def test_keys_are_written_and_hashed_as_kafka_connect_and_flink_do() -> None:
+    rows = [tuple(vector["values"]) for vector in JSON_VECTORS]
+    keys = canonical(rows, (pa.string(), pa.string(), pa.int64(), pa.bool_()))
+    assert [json_object(key, JSON_FIELDS).hex() for key in keys.to_pylist()] == [
+        vector["hex"] for vector in JSON_VECTORS
+    ]
+    positive = [vector["positive"] for vector in JSON_VECTORS]
+    name = json_hash(MURMUR2, JSON_FIELDS)
+    assert [hash_of(name, "here")(key, "string") for key in keys.to_pylist()] == positive
+    assert placement_hashes(keys, "string", name).tolist() == positive
+    # Each of the three says something else of another order.
+    other = json_hash(MURMUR2, ("land", "customer", "n", "good"))
+    assert placement_hashes(keys, "string", other).tolist() != positive
+
+
+JSON_TEXTS = (
+    st.none()
+    | st.text(st.sampled_from('a",[]\\:{}\x1f\té\U0001f600\U0010ffff\uffff'), max_size=6)
+    | st.text(max_size=4)
+)
+NAMES = st.lists(st.text(st.sampled_from('ab"\\é\U0001f600 '), min_size=1, max_size=3), min_size=2, max_size=2)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(st.tuples(JSON_TEXTS, st.none() | st.integers(-(2**63), 2**63 - 1)), max_size=12),
+    NAMES,
+    st.sampled_from([MURMUR2, CRC32]),
+    st.integers(0, 2),
+)
+def test_the_compiled_hash_is_the_scalar_one_for_any_slice_with_any_nulls_json(
+    rows: list[tuple[Any, ...]], names: list[str], of_bytes: HashName, skip: int
+) -> None:
+    keys = [*(canonical(rows, (pa.string(), pa.int64())).to_pylist() if rows else []), None]
+    hash = json_hash(of_bytes, names)
+    h = hash_of(hash, "here")
+    found = placement_hashes(pa.array(keys, pa.string())[skip:], "string", hash).tolist()
+    assert found[:-1] == [h(key, "string") for key in keys[skip:-1]]
+
+
+@pytest.mark.parametrize("key", ["", "ann", "[]", '["ann"]', '["ann","DE","x"]', '["ann', '"ann","DE"', '["ann,DE]'])
+def test_a_text_that_is_no_array_of_as_many_values_is_refused_by_both(key: str) -> None:
+    name = json_hash(MURMUR2, WIDE_JSON_KEYS)
+    for hashed in (
+        lambda: hash_of(name, "here")(key, "string"),
+        lambda: placement_hashes(pa.array(['["a","b"]', key]), "string", name),
+    ):
+        with pytest.raises(Refused, match="is no key of 2 columns"):
+            hashed()
+
+
+def declared_as_json(**options: Any) -> Any:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    return pipeline.stream("s", **{"key": WIDE_JSON_KEYS, "partitions": 2, **options}), pipeline
+
+
+@pytest.mark.parametrize(
+    ("options", "placed"),
+    [
+        ({"key_format": "json"}, "murmur2 of json(customer, country)"),
+        ({"key_format": "json", "hash": "crc32"}, "crc32 of json(customer, country)"),
+        ({"key_format": "json", "hash": "opaque"}, "opaque"),
+        ({"hash": "opaque"}, "opaque"),
+        ({"hash": "my.producers:place"}, "my.producers:place"),
+    ],
+)
+def test_a_streams_own_key_has_several_columns_if_it_says_how_they_are_written(options: Any, placed: str) -> None:
+    flow, pipeline = declared_as_json(**options)
+    assert (flow.key, flow.key_format) == ("(customer, country)", KeyFormat.STRING)
+    assert pipeline.streams[0].hash == placed
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({}, "how its producer writes them together is not known"),
+        ({"key_format": "long"}, "how its producer writes them together is not known"),
+        ({"key_format": "json", "hash": "java"}, "the hash 'java' is of no bytes"),
+        ({"key_format": "json", "hash": "my.producers:place"}, "says nothing beside hash='my.producers:place'"),
+        ({"key_format": "json", "null_keys": "drop"}, "has a key, of nulls"),
+        ({"key_format": "json", "cast": {"country": "VARCHAR"}}, "column 'country' cannot be cast"),
+        ({"key": ("a", "a"), "key_format": "json"}, "the column 'a' twice"),
+        ({"key": "customer", "key_format": "json"}, "unknown key format 'json'"),
+        (
+            {"source": "kafka://broker:9092", "format": "bytes", "key_format": "json"},
+            "of which types customer, country",
+        ),
+        ({"source": "kafka://broker:9092", "format": "bytes", "hash": "opaque"}, "are not read from their bytes"),
+    ],
+)
+def test_a_key_of_several_columns_is_refused_where_nobody_knows_how_it_was_written(options: Any, what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        declared_as_json(**options)
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "TIMESTAMP", "DATE", "DECIMAL(9,2)", "UUID", "BLOB"])
+def test_types_that_producers_write_in_several_ways_are_refused_in_json(kind: str) -> None:
+    finding = bad_part("key column 'at'", kind, json_hash(MURMUR2, WIDE_JSON_KEYS), "here")
+    assert finding is not None
+    assert kind in finding.what
+    refused_anyway = kind in {"DOUBLE", "BLOB"}
+    assert (bad_part("key column 'at'", kind, OPAQUE, "here") is not None) == refused_anyway
+    # The text that the page has for it tells whose fields were hashed, and whose are the key.
+    text = Placement("(a, b)", KeyFormat.STRING, json_hash(MURMUR2, WIDE_JSON_KEYS), 4)
+    assert str(text) == "murmur2 of json(customer, country) mod 4, by (a, b)"
+
+
+@pytest.mark.parametrize(
+    ("options", "then"),
+    [
+        ({"key": "id", "key_format": "json"}, 'for a JSON object of that column, key=("id",) and key_format="json"'),
+        ({"key": ("id",)}, 'one in brackets is a stream\'s of key_format="json"'),
+    ],
+)
+def test_who_declares_an_object_of_one_column_in_another_way_is_told_how(options: dict[str, Any], then: str) -> None:
+    pipeline = Pipeline("shop", source="s3://landing/topics")
+    with pytest.raises(Refused) as refused:
+        pipeline.stream("orders", partitions=4, **options)
+    assert then in str(refused.value)
+    assert pipeline.stream("orders", partitions=4, key=("id",), key_format="json").key == "(id,)"

@@ -1,4 +1,4 @@
-"""The vectorised placement hash against Kafka's own answers and against the scalar twin."""
+"""Vectorised placement hashes against the answers of Kafka and of Iceberg's own, and against the scalar twin."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import BinaryType, IcebergType, LongType, StringType, UUIDType
 
 from expectations.key_hashes import murmur2_of
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, murmur2, placement_hash, read_key
-from partitioning.model.placement import KNOWN_HASHES, hash_findings
+from partitioning.model.placement import ICEBERG, KNOWN_HASHES, MURMUR3, hash_findings
 from spark_jobs.engine import hashing
 from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
+from spark_jobs.engine.residues import all_among, among, is_one_of, residues, rows_among, rows_by_residue, rows_of
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "kafka-streams" / "murmur2.json").read_text())["vectors"]
 
@@ -195,3 +198,116 @@ def test_noughts_are_one_key_whatever_their_sign(placement: str) -> None:
     assert nought == minus == hash_of(placement, "here")(-0.0, "double")
     assert len(set(nans)) == 1
     assert key_texts(one_of_equals(keys), "double").to_pylist() == ["0", "0", "nan", "nan"]
+
+
+ANSWERED = Path(__file__).parents[1] / "vectors" / "iceberg" / "buckets.jsonl"
+# Whole numbers of any size have one hash, so those of 32 bits are read as long ones.
+_AS = {"int": "long"}
+_HASHES = {"long": ICEBERG, "uuid": ICEBERG, "string": MURMUR3, "bytes": MURMUR3}
+_TYPES_ICEBERG = {"long": pa.int64(), "uuid": pa.string(), "string": pa.string(), "bytes": pa.binary()}
+
+
+def test_keys_lie_where_iceberg_for_java_puts_them() -> None:
+    said = [json.loads(line) for line in ANSWERED.read_text().splitlines()]
+    assert {each["format"] for each in said} == {*_HASHES, *_AS}
+    for each in said:
+        key_format = _AS.get(each["format"], each["format"])
+        key = bytes.fromhex(each["key"]) if key_format == "bytes" else each["key"]
+        h = hash_of(_HASHES[key_format], "here")(key, key_format)
+        assert {count: h % int(count) for count in each["placed"]} == each["placed"], each
+        assert placement_hashes(
+            pa.array([key], _TYPES_ICEBERG[key_format]), key_format, _HASHES[key_format]
+        ).tolist() == [h]
+
+
+@pytest.mark.parametrize(
+    ("key_format", "type", "keys"),
+    [
+        ("long", LongType(), st.integers(-(2**63), 2**63 - 1)),
+        ("uuid", UUIDType(), st.uuids()),
+        ("string", StringType(), st.text()),
+        ("bytes", BinaryType(), st.binary(max_size=20)),
+    ],
+)
+@given(data=st.data())
+def test_keys_lie_where_pyiceberg_puts_them(
+    key_format: str, type: IcebergType, keys: st.SearchStrategy[object], data: st.DataObject
+) -> None:
+    some = [*data.draw(st.lists(st.none() | keys, max_size=20)), None]
+    place = BucketTransform(12).transform(type)
+    plain = pa.array([str(key) if isinstance(key, uuid.UUID) else key for key in some], _TYPES_ICEBERG[key_format])
+    hashes = placement_hashes(plain, key_format, _HASHES[key_format])
+    assert [None if key is None else int(h % 12) for key, h in zip(some, hashes, strict=True)] == [*map(place, some)]
+
+
+NARROW, WIDE = np.dtype(np.uint32), np.dtype(np.uint64)
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int) -> tuple[int, int, int, int]:
+    """A modulus, the first residue, how many, and a hash that is near one of their ends or anywhere."""
+    modulus = draw(st.integers(1, 40) | st.integers(1, most))
+    first = draw(st.integers(0, modulus - 1))
+    many = draw(st.integers(1, modulus - first) | st.just(1))
+    near = draw(st.sampled_from([first - 1, first, first + many - 1, first + many])) % modulus
+    beside = near + modulus * draw(st.integers(0, (most - near) // modulus))
+    return modulus, first, many, draw(st.just(beside) | st.integers(0, most))
+
+
+def says(case: tuple[int, int, int, int], kind: np.dtype) -> bool:
+    modulus, first, many, h = case
+    return bool(among(kind.type(h), residues(modulus, first, many, kind)))
+
+
+@given(cases(2**32 - 1))
+@example((1, 0, 1, 2**32 - 1))
+@example((2**32 - 1, 2**32 - 2, 1, 2**32 - 2))
+def test_narrow_hashes_are_told_by_a_product(case: tuple[int, int, int, int]) -> None:
+    modulus, first, many, h = case
+    assert says(case, NARROW) == (first <= h % modulus < first + many)
+    assert residues(modulus, first, many, NARROW).by_product == (many < modulus)
+
+
+@given(cases(2**64 - 1))
+def test_wide_hashes_are_told_too(case: tuple[int, int, int, int]) -> None:
+    modulus, first, many, h = case
+    assert says(case, WIDE) == (first <= h % modulus < first + many)
+
+
+@given(st.integers(2**32, 2**62), st.integers(0, 2**32 - 1), st.data())
+def test_a_modulus_may_be_larger_than_any_hash(modulus: int, h: int, data: st.DataObject) -> None:
+    many = data.draw(st.integers(1, modulus))
+    assert says((modulus, 0, many, h), NARROW) == (h < many)
+
+
+@pytest.mark.parametrize("owned", [(3,), (0, 3, 5), ()])
+def test_one_of_several_residues(owned: tuple[int, ...]) -> None:
+    ascending = np.array(owned, np.uint64)
+    assert [residue for residue in range(7) if is_one_of(np.uint64(residue), ascending)] == list(owned)
+
+
+hashes_of_a_batch = st.tuples(st.sampled_from([NARROW, WIDE]), st.lists(st.integers(0, 50) | st.integers(0, 2**32 - 1)))
+
+
+@given(hashes_of_a_batch, st.integers(1, 60), st.data())
+def test_the_rows_of_a_range_of_residues(batch: tuple[np.dtype, list[int]], modulus: int, data: st.DataObject) -> None:
+    kind, hashes = batch
+    first = data.draw(st.integers(0, modulus - 1))
+    many = data.draw(st.integers(1, modulus - first))
+    asked = np.array(hashes, kind), residues(modulus, first, many, kind)
+    expected = [row for row, h in enumerate(hashes) if first <= h % modulus < first + many]
+    assert rows_among(*asked).tolist() == expected
+    assert all_among(*asked) == (len(expected) == len(hashes))
+
+
+@given(hashes_of_a_batch, st.integers(1, 60), st.sets(st.integers(0, 59)))
+def test_the_rows_of_each_residue(batch: tuple[np.dtype, list[int]], modulus: int, some: set[int]) -> None:
+    kind, hashes = batch
+    rows, begins = rows_by_residue(np.array(hashes, kind), kind.type(modulus))
+    assert (begins[0], begins[modulus]) == (0, len(hashes))
+    for residue in range(modulus):
+        found = rows[begins[residue] : begins[residue + 1]].tolist()
+        assert found == [row for row, h in enumerate(hashes) if h % modulus == residue]
+    chosen = sorted(residue for residue in some if residue < modulus)
+    found = rows_of(chosen, rows, begins).tolist()
+    assert found == [row for row, h in enumerate(hashes) if h % modulus in chosen]

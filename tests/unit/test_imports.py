@@ -1,9 +1,12 @@
-"""The import rule: what each folder may know, held against a bare interpreter and the linter."""
+"""What each file may import, held against a bare interpreter and the linter, and how it may be named."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -59,3 +62,43 @@ def test_the_linter_finds_no_import_that_the_design_forbids() -> None:
 def test_commands_that_judge_nothing_do_without_the_seconds_that_great_expectations_takes_to_import() -> None:
     looking = ("backfills", "batches", "metrics", "plans", "state", "status", "trial")
     assert "great_expectations" not in loaded(*(f"coset.cli.{name}" for name in looking))
+
+
+PRODUCT = ("coset", "expectations", "partitioning", "spark_jobs")
+
+CLASSES = {
+    "Asked": "what is asked of a backfill, of its batches, and of a command: each within its own module",
+    "Exchange": "a plan's, and that of a table's files for others",
+    "Gap": "missing offsets, and batches that a backfill leaves out",
+}
+_ABOUT_BATCHES = "what batches do about the word of the model, or expectations judge"
+_COMMANDS = "a command as it is typed, and what it does"
+FILES = {
+    "__init__.py": "a package",
+    **dict.fromkeys(("continuity.py", "table_rows.py", "watermarks.py"), _ABOUT_BATCHES),
+    **dict.fromkeys(("backfills.py", "batches.py", "trial.py"), _COMMANDS),
+}
+
+
+def test_a_public_class_name_stands_once() -> None:
+    places = defaultdict(list)
+    for file in _files():
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(file)
+    assert _repeated(places, CLASSES) == {}
+
+
+def test_a_file_name_stands_once() -> None:
+    places = defaultdict(list)
+    for file in _files():
+        places[file.name].append(file)
+    assert _repeated(places, FILES) == {}
+
+
+def _files() -> list[Path]:
+    return [file for folder in PRODUCT for file in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def _repeated(places: Mapping[str, list[Path]], allowed: Mapping[str, str]) -> dict[str, list[str]]:
+    return {name: [str(f) for f in files] for name, files in places.items() if len(files) > 1 and name not in allowed}

@@ -10,7 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+
+from coset.sources.s3 import AGAIN, reaching
+from partitioning.errors import Unreachable
 
 WORDS = ("assign", "--stream", "views=8", "--stream", "clicks=12")
 WRONG = ("assign", "--stream", "views=0")
@@ -153,3 +157,14 @@ def test_ctrl_c_before_a_command_begins_ends_it_without_a_traceback() -> None:
     )
     done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_full_disk_is_freed_before_the_same_command_is_run_again() -> None:
+    full = "/dev/full"
+    with (
+        pytest.raises(Unreachable, match=r"the file cannot be written: .* No space left on device") as caught,
+        reaching("the file cannot be written", full, AGAIN),
+        pa.OSFile(full, "wb") as file,
+    ):
+        file.write(b"1")
+    assert caught.value.findings[0].then == "free its disk, then run the same command again"
