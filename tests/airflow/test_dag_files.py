@@ -90,29 +90,23 @@ def test_a_dag_that_always_runs_has_no_next_run_whatever_the_clock_says(airflow)
             assert scheduled_run(dag, ran) == ScheduledRun(int(ran.timestamp() * 1000), None), (schedule, ran)
 
 
-def test_every_dag_file_is_found_and_imports(bag):
+def test_every_dag_file_is_found_has_its_tasks_in_order_and_runs_once_at_a_time(bag) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == {
         *("airport_traffic", "origin_weather", "tail_activity"),
         *("tail_activity_backfill", "tail_activity_undo", "airport_traffic_verify"),
     }
+    dag = bag.dags["tail_activity_backfill"]
+    assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == BACKFILL
+    assert [task.task_id for task in bag.dags["tail_activity_undo"].tasks] == ["undo"]
+    dag = bag.dags["tail_activity"]
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
 
 
 @pytest.mark.parametrize("name", ["tail_activity", "origin_weather"])
 def test_a_dag_is_planned_run_audited_checked_published_and_reported_in_this_order(bag, name):
     dag = bag.dags[name]
     assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == TASKS
-
-
-def test_a_backfill_is_previewed_planned_run_compared_approved_and_swapped_in_this_order(bag):
-    dag = bag.dags["tail_activity_backfill"]
-    assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == BACKFILL
-    assert [task.task_id for task in bag.dags["tail_activity_undo"].tasks] == ["undo"]
-
-
-def test_a_dag_runs_once_at_a_time_and_does_not_catch_up(bag):
-    dag = bag.dags["tail_activity"]
-    assert (dag.max_active_runs, dag.catchup) == (1, False)
 
 
 @pytest.mark.parametrize("bad", [{"groups": 0}, {"groups": 200_000}, {"limit": 0}, {"scheme": 4}])

@@ -91,16 +91,12 @@ def test_what_ran_and_who_decided_name_the_run_of_airflow(first):
     assert all(each.host and each.user and each.began <= each.ended for each in occasions)
 
 
-def test_a_wave_that_the_plan_has_no_groups_for_is_skipped(first):
+def test_each_task_group_is_a_mapped_spark_job_and_a_wave_without_groups_is_skipped(first) -> None:
     # Joined records may have to move, by the pipeline alone; by the plan they need not.
     run, _ = first
     assert states(run) == dict.fromkeys(
         [(name, -1) for name in ("plan", "groups_of_wave_1", "check", "publish")] + [("run", 0), ("run", 1)], "success"
     ) | {("run_wave_1", -1): "skipped"}
-
-
-def test_each_task_group_is_a_mapped_spark_job_with_its_label(first):
-    run, _ = first
     jobs = [each for each in run.get_task_instances() if each.task_id == "run"]
     assert {job.rendered_map_index for job in jobs} == LABELS
     assert {job.operator for job in jobs} == {"TaskGroupOperator"}

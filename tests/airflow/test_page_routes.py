@@ -186,10 +186,14 @@ def test_the_overview_has_the_pipelines_that_a_user_may_see_by_relative_links(pa
     assert "No pipeline that you may see has an attempt yet" in answer.text
 
 
-def test_a_page_that_is_not_written_yet_is_said_to_be_so(pages, get):
+def test_a_page_that_is_not_written_yet_is_said_to_be_so_and_a_run_that_planned_nothing_leads_to_the_index(
+    pages, get
+) -> None:
     answer = get("coset/dags/airport_traffic/index.html")
     assert answer.status_code == 404
     assert "There is no such page of airport_traffic yet" in answer.text
+    answer = get(f"{DOCS}/run?run_id=never/was")
+    assert (answer.status_code, answer.headers["location"]) == (307, "index.html")
 
 
 def test_a_page_out_of_airflows_frames_leads_back_and_in_them_cannot(pages, get):
@@ -222,11 +226,6 @@ def test_a_run_in_a_deployment_whose_web_server_knows_no_store_is_a_sentence(get
     answer = get(f"{DOCS}/run?run_id=a")
     assert answer.status_code == 503
     assert "it needs COSET_STORE" in answer.text
-
-
-def test_a_run_that_planned_nothing_leads_to_the_index(pages, get):
-    answer = get(f"{DOCS}/run?run_id=never/was")
-    assert (answer.status_code, answer.headers["location"]) == (307, "index.html")
 
 
 def test_a_store_that_is_silent_costs_a_user_the_limit_and_others_nothing(silent, get, monkeypatch):

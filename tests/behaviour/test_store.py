@@ -30,12 +30,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return store_at(f"s3://test/{uuid.uuid4().hex}")
 
 
-def test_what_was_never_stored_is_none(store: Store) -> None:
+def test_what_was_never_stored_is_none_and_a_new_object_is_its_first_writers(store: Store) -> None:
     assert store.get("a/b.json") is None
     assert store.head("a/b.json") is None
-
-
-def test_the_first_writer_of_a_new_object_wins_and_the_second_is_told_what_is_there(store: Store) -> None:
     assert store.put_new("a/b.json", b"first") == b"first"
     assert store.put_new("a/b.json", b"second") == b"first"
     assert store.get("a/b.json") == b"first"
@@ -46,14 +43,11 @@ def test_its_first_use_finds_it_sound_and_leaves_nothing_there(store: Store) -> 
     assert list(store.list("")) == []
 
 
-def test_a_plain_put_replaces(store: Store) -> None:
+def test_what_is_put_replaces_and_what_is_deleted_is_gone(store: Store) -> None:
     store.put("report.html", b"old")
     stored = store.put("report.html", b"new")
     assert store.get("report.html") == b"new"
     assert store.head("report.html") == stored
-
-
-def test_what_is_deleted_is_gone_and_may_be_deleted_again(store: Store) -> None:
     store.put("a/b.json", b"old")
     store.put("a/c.json", b"kept")
     store.delete("a/b.json")

@@ -398,7 +398,7 @@ def read(text: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def test_a_preview_reads_as_the_golden_file(three_batches: Store) -> None:
+def test_previews_read_as_the_golden_files(three_batches: Store) -> None:
     words = ("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--preview")
     shown = succeeded(*words)
     expect_golden("cli_backfill_preview.txt", read(shown.stdout))
@@ -407,6 +407,11 @@ def test_a_preview_reads_as_the_golden_file(three_batches: Store) -> None:
     assert told["seconds"].keys() == {"0", "1"}
     assert (told["keeps"], told["later"]) == (["newest"], [{"batch": 2, "open": False}])
     assert [(table["write"]["table"], table["rows"]) for table in told["tables"]] == [("counts", 20), ("newest", 20)]
+    asked = Asked(2, 2, Settings.parse(scheme="tasks(6)"))
+    expect_golden(
+        "backfill_preview.md",
+        read(preview_page(three_batches, "newest", actions.preview(load(NEWEST), three_batches, asked))),
+    )
 
 
 def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
@@ -453,14 +458,6 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
     assert re.search(r"It was taken back: readers see the rows of before it\. \S+, \S+: too early\.", html.read_text())
     assert re.search(f"<strong>Next:</strong> {put} puts it in place again.", html.read_text())
     assert three_batches.get("newest/docs/backfill-1.html") == html.read_bytes()
-
-
-def test_the_preview_of_the_dag_names_what_is_built_on_the_batches(three_batches: Store) -> None:
-    asked = Asked(2, 2, Settings.parse(scheme="tasks(6)"))
-    expect_golden(
-        "backfill_preview.md",
-        read(preview_page(three_batches, "newest", actions.preview(load(NEWEST), three_batches, asked))),
-    )
 
 
 @pytest.mark.long

@@ -69,15 +69,12 @@ def test_a_stream_that_is_not_there_is_wrong(landed: Store, monkeypatch: pytest.
     assert ": 1 thing wrong" in result.stdout
 
 
-def test_a_store_in_which_several_win_is_wrong(tmp_path: Path) -> None:
+def test_a_store_in_which_several_win_or_whose_clock_is_off_is_told(tmp_path: Path) -> None:
     assert race(MemoryStore(), "here").level is Level.OK
     found = race(LastWins(f"file://{tmp_path}"), "here")
     assert found.level is Level.WRONG
     assert found.seen == "of 8 who wrote an object at once, 8 were told that theirs is stored"
     assert "If-None-Match" in found.then
-
-
-def test_a_clock_that_is_off_is_told_by_how_much() -> None:
     assert [clock(skew).level for skew in (-4, 40, -2_000)] == [Level.OK, Level.WARNING, Level.WRONG]
     assert clock(-2_000).seen == "the store's is 33 min behind this one"
 

@@ -266,13 +266,10 @@ def test_a_parser_of_openmetrics_reads_what_is_printed(printed: dict[str, Metric
     assert [each.value for each in printed["coset_batch_keys"].samples] == [5]
 
 
-def test_rules_and_dashboard_name_only_metrics_that_are_printed(printed: dict[str, Metric]) -> None:
+def test_rules_and_dashboard_name_only_metrics_and_labels_that_are_printed(printed: dict[str, Metric]) -> None:
     named = {name for text in expressions() for name in _METRIC.findall(text)}
     assert named <= set(printed)
     assert len(named) > 12
-
-
-def test_labels_by_which_the_rules_group_are_those_of_their_metrics(printed: dict[str, Metric]) -> None:
     known = {sample_label for metric in printed.values() for each in metric.samples for sample_label in each.labels}
     for rule in RULES:
         grouped = {name for names in re.findall(r"by \(([a-z, ]+)\)", rule["expr"]) for name in names.split(", ")}

@@ -193,17 +193,11 @@ def test_a_name_that_disagrees_with_its_folder_is_refused(store: Store, name: st
     assert said in refusal(views(store))
 
 
-def test_a_name_that_disagrees_with_the_first_offset_is_refused(store: Store) -> None:
+def test_a_file_whose_records_are_not_those_that_its_name_says_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 5, offsets=range(6, 11))
     assert "the file's name says first offset 5, its records 6" in refusal(views(store))
-
-
-def test_a_gap_inside_a_file_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 5, offsets=[5, 6, 8, 9, 10])
     assert "5 records have the offsets [5,11): a gap" in refusal(views(store))
-
-
-def test_a_duplicate_inside_a_file_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 5, offsets=[5, 6, 6, 7, 8])
     assert "5 records have the offsets [5,9): a duplicate" in refusal(views(store))
 
@@ -242,15 +236,11 @@ def test_a_small_file_inside_a_large_one_is_one_difference(store: Store) -> None
     assert "gap" not in said
 
 
-def test_a_missing_key_column_is_refused_with_the_columns_there_are(store: Store) -> None:
+def test_a_missing_or_mistyped_key_or_offset_column_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     said = refusal(views(store, key="advert"))
     assert "there is no key column 'advert'" in said
     assert "there are ad, shown, _offset" in said
-
-
-def test_a_missing_or_mistyped_offset_column_is_refused(store: Store) -> None:
-    land_file(VIEWS, "views", store.root, 0, 0)
     assert "there is no offset column 'place'" in refusal(views(store, offset="place"))
     assert "offset column 'shown' is INTEGER, not BIGINT" in refusal(views(store, offset="shown"))
 

@@ -72,18 +72,13 @@ def test_without_new_records_there_is_nothing_to_do(store: Store) -> None:
     assert changed == f"{nothing}; new records go by the pipeline as it is now: {step}"
 
 
-def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: Store) -> None:
+def test_an_open_batch_keeps_its_plan_whatever_arrives_or_is_asked_for_and_says_so(store: Store) -> None:
     arrive(store, 0, 100)
     first = take_up(pipeline(store.root), store)
     arrive(store, 100, 50)
     again = take_up(pipeline(store.root), store)
     assert again.plan == first.plan
     assert again.sentence == "Batch 0 is open: it continues as it was planned"
-
-
-def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(store: Store) -> None:
-    arrive(store, 0, 100)
-    first = take_up(pipeline(store.root), store)
     again = take_up(pipeline(store.root), store, Settings.parse(scheme="tasks(3)", groups=4, limit=1))
     assert again.plan == first.plan
     assert again.sentence.endswith("the stored plan is used, the requested scheme and groups and limit ignored")
@@ -189,17 +184,13 @@ class Listening:
         self.heard.append(changes)
 
 
-def test_an_unknown_column_is_refused_and_nothing_is_stored(store: Store) -> None:
+def test_what_a_step_or_a_table_cannot_have_is_refused_and_nothing_is_stored(store: Store) -> None:
     arrive(store, 0, 10)
     with pytest.raises(Refused, match="there is no column 'dealy'") as caught:
         take_up(pipeline(store.root, "dealy"), store)
     assert "flights.select" in str(caught.value)
     assert "tailnum, delay, _offset" in str(caught.value)
     assert not list(store.list("late/"))
-
-
-def test_a_type_that_no_table_can_hold_is_refused_before_anything_runs(store: Store) -> None:
-    arrive(store, 0, 10)
     with pytest.raises(Refused, match="'day' is INTERVAL"):
         take_up(pipeline(store.root, "INTERVAL 1 day AS day"), store)
     assert not list(store.list("late/"))
@@ -246,15 +237,12 @@ def planned(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     return store
 
 
-def test_a_batch_is_compared_with_what_would_be_planned_next(planned: Store) -> None:
+def test_batches_are_compared_with_each_other_by_number_and_uri_and_with_what_would_be_next(planned: Store) -> None:
     result = succeeded("diff", PIPELINE, "0", "next", "--scheme", "tasks(4)")
     assert result.stdout.startswith("delays, batch 0 (sha256:")
     assert "scheme cogroup → tasks(4)" in result.stdout
     assert "Results stay the same" in result.stdout
     assert not planned.head("delays/plans/1.json.gz")
-
-
-def test_two_batches_are_compared_by_number_and_by_uri(planned: Store) -> None:
     succeeded("plan", PIPELINE, "--scheme", "tasks(4)")
     by_number = json.loads(coset("diff", PIPELINE, "0", "1", "--json").stdout)
     uris = [f"{planned.root}/delays/plans/{number}.json.gz" for number in (0, 1)]
@@ -273,24 +261,18 @@ def test_a_batch_that_there_is_not_and_a_word_that_is_none_are_refused(planned: 
         assert what in result.stderr
 
 
-def test_explain_draws_a_picture_beside_the_tables(planned: Store, tmp_path: Path) -> None:
+def test_explain_draws_a_picture_or_prints_a_flowchart(planned: Store, tmp_path: Path) -> None:
     file = tmp_path / "plan.svg"
     result = succeeded("explain", PIPELINE, "--batch", "0", "--svg", str(file))
     assert f"Drawn as {file}" in result.stdout
     assert "Stage flights+planes" in result.stdout
     assert ElementTree.parse(file).getroot().get("role") == "img"
-
-
-def test_explain_prints_a_mermaid_flowchart_and_nothing_else(planned: Store) -> None:
     result = succeeded("explain", PIPELINE, "--batch", "0", "--mermaid")
     lines = result.stdout.splitlines()
     assert (lines[0], lines[2], lines[-1]) == ("```mermaid", "flowchart TB", "```")
     assert any('["Stage flights+planes"]' in line for line in lines)
     within = coset("explain", PIPELINE, "--batch", "0", "--mermaid", "--json")
     assert json.loads(within.stdout)["mermaid"].splitlines() == lines
-
-
-def test_a_picture_that_cannot_be_written_is_refused(planned: Store, tmp_path: Path) -> None:
     result = coset("explain", PIPELINE, "--batch", "0", "--svg", str(tmp_path / "missing" / "plan.svg"))
     assert result.exit_code == 3
     assert "the picture cannot be written" in result.stderr

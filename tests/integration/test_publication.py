@@ -43,7 +43,7 @@ def documents(store: Store) -> dict[str, bytes | None]:
     return {entry.key: store.get(entry.key) for noun in nouns for entry in store.list(f"{NAME}/{noun}/")}
 
 
-def test_a_decided_batch_is_published_with_its_offsets(store: Store) -> None:
+def test_a_decided_batch_is_published_with_its_offsets_once(store: Store) -> None:
     ledger, plan = decided(store.root)
     assert transaction_version(store, NAME, "delays") is None
     made = publish(ledger, plan)
@@ -53,21 +53,17 @@ def test_a_decided_batch_is_published_with_its_offsets(store: Store) -> None:
     # The plan names the offsets, the verdict the files.
     assert (made.plan, made.verdict) == (digest(plan), digest(verdict))
     assert made.tables == (TableVersion("delays", 1),)
+    first = publish(ledger, plan)
+    before = documents(store)
+    assert publish(ledger, plan) == first
+    assert documents(store) == before
+    assert log_versions(store.root) == 1
 
 
 def test_nothing_is_visible_before_the_publication(store: Store) -> None:
     decided(store.root)
     assert len(data_files(store)) == 2
     assert not list(store.list("tables/delays/_delta_log/"))
-
-
-def test_publishing_twice_changes_nothing(store: Store) -> None:
-    ledger, plan = decided(store.root)
-    first = publish(ledger, plan)
-    before = documents(store)
-    assert publish(ledger, plan) == first
-    assert documents(store) == before
-    assert log_versions(store.root) == 1
 
 
 def test_batches_follow_each_other_and_rows_add_up(store: Store) -> None:

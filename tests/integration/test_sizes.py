@@ -205,12 +205,16 @@ def test_schemes_are_compared_on_what_has_arrived_and_nothing_is_stored(landed: 
     assert not list(landed.list("delays/"))
 
 
-def test_what_is_refused_is_a_row_with_its_reason(landed: Store) -> None:
+def test_what_is_refused_is_a_row_with_its_reason_and_hot_partitions_are_told(landed: Store) -> None:
     (finding,) = row(compared(), "max")["refused"]
     assert finding["what"] == "scheme max keeps no keys together, but totals, delays needs them together"
     text = coset("schemes", PIPELINE).stdout
     assert "\nmax: refused " in text
     assert "max is refused: scheme max keeps no keys together" in text
+    (hot,) = compared()["hot_partitions"]
+    assert (hot["stage"], hot["stream"], hot["records"] >= 700, hot["of_mean"] >= 2.8) == (STAGE, "flights", True, True)
+    assert hot["scheme"] == "records(250)"
+    assert hot["refused"][0]["what"].startswith("scheme records(250) keeps no keys together, but totals, delays needs")
 
 
 def test_given_schemes_and_targets_are_used(landed: Store) -> None:
@@ -225,11 +229,16 @@ def test_given_schemes_and_targets_are_used(landed: Store) -> None:
     assert row(compared("--scheme", "totals=tasks(5)"), "tasks(5)")["tasks"] == 5
 
 
-def test_the_first_batch_goes_by_bytes_and_says_so(landed: Store) -> None:
+def test_the_first_batch_goes_by_bytes_and_an_open_one_by_what_it_reads(landed: Store) -> None:
     text = coset("schemes", PIPELINE, "--target-seconds", "1").stdout
     assert "No batch was published yet, so the proposal goes by bytes only." in text
     assert "no batch has yet shown how many seconds that takes" in text
     assert "Hot keys: unknown, as there are no receipts of a published batch." in text
+    coset("plan", PIPELINE, "--limit", "10")
+    document = compared()
+    assert document["sentence"] == (
+        "Batch 0 is open and keeps its plan: schemes are compared on the 90 records of that batch"
+    )
 
 
 def test_after_a_batch_its_seconds_and_its_hot_keys_are_known(landed: Store, tmp_path: Path) -> None:
@@ -257,14 +266,6 @@ def test_when_nothing_is_new_the_last_batch_is_compared(landed: Store, tmp_path:
     assert [row(after, name)["bytes"] for name in ("now", "elastic(4)")] == [
         row(before, name)["bytes"] for name in ("now", "elastic(4)")
     ]
-
-
-def test_an_open_batch_is_compared_on_what_it_reads(landed: Store) -> None:
-    coset("plan", PIPELINE, "--limit", "10")
-    document = compared()
-    assert document["sentence"] == (
-        "Batch 0 is open and keeps its plan: schemes are compared on the 90 records of that batch"
-    )
 
 
 def test_wrong_targets_and_schemes_are_refused(landed: Store) -> None:
@@ -320,13 +321,6 @@ def test_without_a_hot_partition_nothing_is_said_of_it(capsys: pytest.CaptureFix
     basis = skewed(lambda flights: flights.filter("dep_delay > 60"), (100, 199, 100, 100))
     show(*told(basis, compare(basis, Settings(), [], Targets()), None))
     assert "Hot partitions" not in capsys.readouterr().out
-
-
-def test_programs_are_told_of_hot_partitions_too(landed: Store) -> None:
-    (hot,) = compared()["hot_partitions"]
-    assert (hot["stage"], hot["stream"], hot["records"] >= 700, hot["of_mean"] >= 2.8) == (STAGE, "flights", True, True)
-    assert hot["scheme"] == "records(250)"
-    assert hot["refused"][0]["what"].startswith("scheme records(250) keeps no keys together, but totals, delays needs")
 
 
 @pytest.fixture

@@ -131,9 +131,15 @@ def test_an_earlier_batch_has_the_query_of_its_time(shop: Mapping[str, Any]) -> 
         plans.query(str(shop["file"]), shop["root"], "pairs", 7)
 
 
-def test_a_function_is_named(shop: Mapping[str, Any]) -> None:
+def test_a_function_is_named_and_an_unknown_table_refused(shop: Mapping[str, Any]) -> None:
     query = shop["answers"][0]["twice"]["query"]
     assert '"twice" AS (\n  -- tests.functions:doubled on Arrow tables\n' in query
+    with pytest.raises(Refused, match="the pipeline writes no table 'nix'"):
+        plans.query(str(shop["file"]), shop["root"], "nix", None)
+    later = Path(shop["file"]).with_name("later.py")
+    later.write_text(Path(shop["file"]).read_text() + 'clicks.write("again")\n')
+    with pytest.raises(Refused, match="batch 0 writes no table 'again'"):
+        plans.query(str(later), shop["root"], "again", 0)
 
 
 def test_the_query_of_rows_that_change_has_nothing_of_what_batches_need(shop: Mapping[str, Any]) -> None:
@@ -141,15 +147,6 @@ def test_the_query_of_rows_that_change_has_nothing_of_what_batches_need(shop: Ma
     assert answer["is_query"]
     assert "@" not in answer["query"].partition('"by_n" AS')[2]
     assert 'SELECT "n", count(*) AS keys FROM "by_n" AS "by_n" GROUP BY ALL' in answer["query"]
-
-
-def test_an_unknown_table_is_refused(shop: Mapping[str, Any]) -> None:
-    with pytest.raises(Refused, match="the pipeline writes no table 'nix'"):
-        plans.query(str(shop["file"]), shop["root"], "nix", None)
-    later = Path(shop["file"]).with_name("later.py")
-    later.write_text(Path(shop["file"]).read_text() + 'clicks.write("again")\n')
-    with pytest.raises(Refused, match="batch 0 writes no table 'again'"):
-        plans.query(str(later), shop["root"], "again", 0)
 
 
 FILE = """

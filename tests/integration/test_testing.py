@@ -127,7 +127,7 @@ def test_what_a_combine_hides_in_functions_is_refused_and_right_where_the_refusa
     assert run(made(*HIDDEN[hidden]), *landed).unverified == {}
 
 
-def test_a_function_is_verified_by_running_it_on_all_records_at_once() -> None:
+def test_a_function_is_verified_on_all_records_and_may_depend_on_tasks() -> None:
     pipeline = Pipeline("counted", source="s3://nowhere/topics")
     orders = pipeline.stream("orders", key="customer", partitions=1)
     orders.process(functions.of_the_task, {"customer": "VARCHAR", "n": "BIGINT"}, name="counts").write("counts")
@@ -136,6 +136,13 @@ def test_a_function_is_verified_by_running_it_on_all_records_at_once() -> None:
         run(pipeline, {"orders": ORDERS[:1]}, {"orders": ORDERS[1:2]})
     said = "  key c0, published: {'customer': 'c0', 'n': 1}\n  key c0, right: {'customer': 'c0', 'n': 2}"
     assert said in str(caught.value)
+    pipeline = Pipeline("counted", source="s3://nowhere/topics")
+    orders = pipeline.stream("orders", key="customer", partitions=4)
+    orders.process(functions.of_the_task, {"customer": "VARCHAR", "n": "BIGINT"}, name="counts").write("counts")
+    with pytest.raises(AssertionError) as caught:
+        assert_same_everywhere(pipeline, {"orders": ORDERS[:3]})
+    assert "counted gives other rows with scheme " in str(caught.value)
+    assert str(caught.value).count("  orders: ") == 2
 
 
 def test_tables_that_have_no_such_query_are_named() -> None:
@@ -226,16 +233,6 @@ def test_a_sum_for_each_batch_depends_on_batches_and_the_fewest_records_show_it(
     assert lines[0] == "spent gives other rows with 2 batches than in one batch by default:"
     assert len([line for line in lines if line.startswith("  orders: ")]) == 2
     assert len([line for line in lines if "only with 2 batches" in line]) == 2
-
-
-def test_a_function_that_counts_what_its_task_has_depends_on_tasks() -> None:
-    pipeline = Pipeline("counted", source="s3://nowhere/topics")
-    orders = pipeline.stream("orders", key="customer", partitions=4)
-    orders.process(functions.of_the_task, {"customer": "VARCHAR", "n": "BIGINT"}, name="counts").write("counts")
-    with pytest.raises(AssertionError) as caught:
-        assert_same_everywhere(pipeline, {"orders": ORDERS[:3]})
-    assert "counted gives other rows with scheme " in str(caught.value)
-    assert str(caught.value).count("  orders: ") == 2
 
 
 @pytest.mark.long

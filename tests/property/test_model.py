@@ -112,21 +112,12 @@ def test_all_is_published_beside_any_such_actor(name: str) -> None:
 # ---- found by the model
 
 
-def test_a_batch_that_meets_a_swap_on_its_way_is_not_refused() -> None:
+def test_what_meets_a_swap_or_an_end_on_its_way_is_not_refused_but_told() -> None:
     # It was told that the table has lost files, which the swap had just exchanged.
     assert played("one swaps", "b*38 a*22 b*3 a*2") is None
-
-
-def test_who_swaps_what_another_has_just_swapped_is_not_refused() -> None:
     assert played("two swap", "a*40 b*13 a*1 b*16") is None
-
-
-def test_who_checks_a_batch_that_was_given_up_and_swept_is_told_so() -> None:
     # It was told to restore its files.
     assert played("one cleans, one gives up", "a*28 c*9 b*34 a*4") is None
-
-
-def test_who_decides_while_another_begins_the_store_is_not_told_that_its_table_is_anothers() -> None:
     # It had asked for the id of the store before that had one, and then met the table that has it.
     assert played("two begin a store", "a*31 b*50 a*30 b*3") is None
 

@@ -69,16 +69,13 @@ def test_columns_that_are_put_together_again_are_the_same(rows: tuple[Held, ...]
     assert pickle.loads(pickle.dumps(held)) == rows
 
 
-def test_rows_of_two_classes_differ() -> None:
+def test_rows_of_two_classes_differ_and_a_place_that_is_none_is_an_error() -> None:
     class Other(Value, frozen=True):
         path: str
         end: int
 
     assert PackedRows.of(File, [File("a", 1)]) != PackedRows.of(Other, [Other("a", 1)])
     assert PackedRows.of(File, ()) == ()
-
-
-def test_a_place_that_is_none_is_an_error() -> None:
     held = PackedRows.of(File, [File("a", 1), File("b", 2)])
     for place in (2, -3):
         with pytest.raises(IndexError):

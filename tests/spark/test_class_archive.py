@@ -100,13 +100,10 @@ def test_an_archive_is_for_one_version_of_java_and_of_spark(release: str, kind: 
     assert archive.name.endswith(kind)
 
 
-def test_a_java_that_does_not_say_its_version_has_no_archive(tmp_path: Path) -> None:
+def test_a_java_without_a_version_has_no_archive_and_those_of_other_jars_are_outdated(tmp_path: Path) -> None:
     assert archive_file({"JAVA_HOME": str(tmp_path)}) is None
     assert archive_option({"JAVA_HOME": str(tmp_path)}) == ""
     assert archive_option({"PATH": str(tmp_path)}) == ""
-
-
-def test_archives_of_other_jars_are_outdated_and_those_of_another_java_are_not(tmp_path: Path) -> None:
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.2"')
     other_java = there(archive_file({"JAVA_HOME": str(tmp_path)}, tmp_path))
     other_jars = tmp_path / "spark-3.0.0-1-java-21.0.2.jsa"

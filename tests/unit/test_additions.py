@@ -87,15 +87,12 @@ def test_type_checkers_know_each_word_that_an_option_takes() -> None:
     assert set(get_args(RunnerName)) == set(RunnerKind)
 
 
-def test_the_page_on_pipelines_has_a_row_for_each_step() -> None:
+def test_the_pages_on_pipelines_and_runners_have_a_row_for_each() -> None:
     methods = inspect.getmembers(Flow, inspect.isfunction)
     steps = {
         name for name, each in methods if name[0] != "_" and each.__annotations__["return"] in ("Flow", "Self", "None")
     }
     assert set(re.findall(r"^\| `(\w+)\(", _section("pipelines", "Steps"), re.M)) == steps
-
-
-def test_the_page_on_runners_has_a_row_for_each() -> None:
     page = (DOCS / "internals" / "runners.md").read_text()
     assert set(re.findall(r"^\| `([a-z][a-z-]*)` \|", page, re.M)) == set(RunnerKind)
 
@@ -114,11 +111,8 @@ def _section(page: str, heading: str) -> str:
 TESTS = Path(__file__).parents[1]
 
 
-def test_the_page_is_what_its_command_writes() -> None:
+def test_the_page_of_promises_is_what_its_command_writes_and_each_invariant_is_of_one() -> None:
     assert PAGE.read_text() == page()
-
-
-def test_each_invariant_is_of_one_promise_and_each_property_of_the_specification_is_there() -> None:
     sources = "".join(Path(str(module.__file__)).read_text() for module in (explore, invariants, lasting))
     of_promises = Counter(name for _, _, names in PROMISES for name in names)
     assert of_promises == Counter(set(re.findall(r"\bi[1-9]_[a-z_]+", sources)))
@@ -158,11 +152,8 @@ ANSWERED: dict[tuple[str, ...], dict[str, Any]] = {
 PLACED = [who for who in ANSWERED if not ROWS[who][0].startswith(f"`{OPAQUE}`")]
 
 
-def test_the_page_has_a_row_for_each_client_and_setting_that_was_asked_and_for_no_other() -> None:
+def test_the_page_on_producers_has_what_was_asked_and_a_client_for_each_hash() -> None:
     assert sorted(ROWS) == sorted(ANSWERED)
-
-
-def test_each_hash_has_a_client_on_the_page() -> None:
     # Samza's and Iceberg's are in their own vectors.
     assert {said.strip("`") for said, *_ in ROWS.values()} == {*set(HASHES) - {JAVA, ICEBERG, OPAQUE}, "opaque`, moved"}
 

@@ -33,14 +33,11 @@ def given() -> Answer:
     return Answer({"share": Fraction(1, 3), "late": (each for each in (1, 2)), "plan": lambda: {"batch": 7}}, text())
 
 
-def test_people_get_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_get_text_and_programs_the_value_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(given()) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["Two partitions.", "Streams", "partition   records   seen"]
     assert lines[4:] == ["flights-0     1,200   –", "flights-1         7   yes", ""]
-
-
-def test_programs_get_the_value_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     with printed(OutputForm(as_json=True)):
         show("This is for people.")
         assert answer(given()) == 0
@@ -172,15 +169,12 @@ def test_outcomes_are_read_on_light_and_dark_pages(page: int, paper: tuple[str, 
         assert all(contrast(outcome.colours[page], behind) >= 4.5 for behind in paper), outcome
 
 
-def test_each_outcome_has_a_sign_and_a_colour_of_its_own() -> None:
+def test_each_outcome_has_a_sign_and_a_colour_of_its_own_and_stands_in_the_guide() -> None:
     assert len({outcome.sign for outcome in Outcome}) == len(Outcome)
     assert len({outcome.colours for outcome in Outcome}) == len(Outcome)
     style = template("sentence.html").render(title="", what="")
     for outcome in Outcome:
         assert all(f"--{outcome.name.lower()}: {colour};" in style for colour in outcome.colours)
-
-
-def test_the_guide_has_each_outcome_with_its_sign_and_exit_code() -> None:
     rows = re.findall(r"^\| (\S) ([a-z ]+) \|.*\| ([0-9]) \|$", GUIDE, re.M)
     assert rows == [(outcome.sign, outcome.value, str(outcome.exit_code)) for outcome in Outcome]
 

@@ -56,17 +56,13 @@ def stage(shares: Sequence[Share]) -> Stage:
     return dealt_stage("flights", modulus, [residues_at(share, modulus) for share in shares])
 
 
-def test_1_merging_cold_shares_loses_and_doubles_no_keys() -> None:
+def test_1_merging_cold_shares_loses_and_doubles_no_keys_and_a_deal_that_does_is_refused() -> None:
     apex = apex_shares(answer("dynamic", "merge-all-of-3")["steps"][0]["plan"], "B")
     assert owners(apex) == {0: 2, 1: 0}
 
     ours = repartitioned([Share(4, (0, 3), load=-1), Share(4, (1,), load=-1), Share(4, (2,), load=-1)])
     assert set(owners(ours).values()) == {1}
     assert len(ours) == len(apex)
-
-
-def test_1_a_deal_that_loses_keys_is_refused_before_anything_runs() -> None:
-    apex = apex_shares(answer("dynamic", "merge-all-of-3")["steps"][0]["plan"], "B")
     with pytest.raises(Refused) as refusal:
         complete(apex, "stage flights")
     assert [each.what for each in refusal.value.findings] == [

@@ -55,13 +55,10 @@ def test_all_that_is_wrong_with_the_streams_is_said_at_once() -> None:
     ]
 
 
-def test_a_number_of_tasks_that_cannot_be_meant_is_refused_with_the_most_there_may_be() -> None:
+def test_numbers_of_tasks_and_streams_that_cannot_be_meant_are_refused() -> None:
     finding = finding_of(assign, [("views", 10**9)], COGROUP)
     assert finding.what == "1,000,000,000 tasks would read 1,000,000,000 stream partitions, more than 10,000,000"
     assert finding.then == "use at most 10,000,000 tasks"
-
-
-def test_no_streams_are_refused() -> None:
     with pytest.raises(Refused, match="no streams"):
         assign([], COGROUP)
 
@@ -89,13 +86,10 @@ def test_a_task_of_several_residues_reads_what_can_hold_them_and_filters_only_wh
     )
 
 
-def test_of_partitions_of_which_only_some_are_there_tasks_read_only_those() -> None:
+def test_partitions_of_which_some_are_there_or_that_lie_anywhere_are_read_once() -> None:
     tasks = assign_owned([Reading("IS1", 6, only=(4, 5))], 6, [(task,) for task in range(6)])
     assert [task.reads for task in tasks] == [{}, {}, {}, {}, {"IS1": (4,)}, {"IS1": (5,)}]
     assert [task.reads for task in assign_whole([Reading("IS1", 6, only=(4, 5))], 2)] == [{"IS1": (4,)}, {"IS1": (5,)}]
-
-
-def test_what_lies_anywhere_is_read_whole_and_once() -> None:
     tasks = assign_owned([Reading("IS1", 5, keyed=False)], 2, [(0,), (1,)])
     even, odd = {"IS1": (0, 2, 4)}, {"IS1": (1, 3)}
     assert tasks == (Task(0, even, owns=(0,), keyless=even), Task(1, odd, owns=(1,), keyless=odd))
@@ -104,13 +98,10 @@ def test_what_lies_anywhere_is_read_whole_and_once() -> None:
 # ---- which scheme and partitioner a stage gets
 
 
-def test_stages_of_one_pipeline_may_have_different_schemes_by_the_name_of_a_step_or_a_stage() -> None:
+def test_stages_have_schemes_by_name_and_settings_win_over_the_pipeline() -> None:
     settings = Settings.parse(scheme=["tasks(5)", "seen=tasks(8)", "views=tasks(3)"])
     before, after = made(enriched(), move("by_user", "seen"), settings=settings).stages
     assert (before.cosets, after.cosets) == (3, 8)
-
-
-def test_settings_win_over_the_pipeline_and_a_scheme_for_all_over_the_pipelines_for_one() -> None:
     pipeline = enriched(scheme="tasks(2)", schemes={"seen": "tasks(3)"})
     plan = made(pipeline, move("by_user", "seen"))
     assert [stage.cosets for stage in plan.stages] == [2, 3]

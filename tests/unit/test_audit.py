@@ -82,7 +82,7 @@ def test_records_without_a_key_that_are_refused_are_counted_and_named() -> None:
     assert found.violations.sentence[0].endswith("has no key, and flights refuses records without one")
 
 
-def test_what_was_stored_is_read_back() -> None:
+def test_what_is_audited_and_stored_is_read_back_or_to_be_made_again() -> None:
     plan, seen = batch("refuse")
     ledger = store(plan, seen)
     made = audit(ledger, plan, 0)
@@ -90,6 +90,16 @@ def test_what_was_stored_is_read_back() -> None:
     assert read.coverage.equals(made.coverage)
     assert read.keys.equals(made.keys)
     assert read.violations.equals(made.violations)
+    plan, seen = batch()
+    ledger = store(plan, seen)
+    assert audit(ledger, plan, 0).keys.equals(audit(ledger, plan, 0).keys)
+    plan, seen = batch()
+    ledger = store(plan, seen)
+    audit(ledger, plan, 0)
+    key = f"{plan.pipeline}/audits/{plan.batch}/attempt-0/tables.zip"
+    ledger.store.put(key, (ledger.store.get(key) or b"")[:-30])
+    with pytest.raises(Refused, match=r"the audit tables cannot be read[\s\S]*tables.zip[\s\S]*coset run delays"):
+        load(ledger, plan, 0)
 
 
 def test_tables_of_earlier_versions_lie_in_files_of_their_own_and_lack_columns() -> None:
@@ -112,26 +122,19 @@ def test_tables_of_earlier_versions_lie_in_files_of_their_own_and_lack_columns()
         load(ledger, plan, 0)
 
 
-def test_a_damaged_file_of_tables_is_to_be_made_again() -> None:
-    plan, seen = batch()
-    ledger = store(plan, seen)
-    audit(ledger, plan, 0)
-    key = f"{plan.pipeline}/audits/{plan.batch}/attempt-0/tables.zip"
-    ledger.store.put(key, (ledger.store.get(key) or b"")[:-30])
-    with pytest.raises(Refused, match=r"the audit tables cannot be read[\s\S]*tables.zip[\s\S]*coset run delays"):
-        load(ledger, plan, 0)
-
-
-def test_auditing_twice_gives_the_same_tables() -> None:
-    plan, seen = batch()
-    ledger = store(plan, seen)
-    assert audit(ledger, plan, 0).keys.equals(audit(ledger, plan, 0).keys)
-
-
-def test_without_an_audit_there_is_nothing_to_read_back() -> None:
+def test_what_an_audit_lacks_or_is_of_another_plan_is_refused() -> None:
     plan, seen = batch()
     with pytest.raises(Refused, match=r"audit table is missing[\s\S]*coverage[\s\S]*coset run delays"):
         load(store(plan, seen), plan, 0)
+    ledger = store(plan, seen)
+    other = replace(plan, key_sample=7)
+    with pytest.raises(Refused, match=f"the receipt is of plan {digest(plan)}, not of {digest(other)}"):
+        audit(ledger, other, 0)
+    ledger = store(plan, seen)
+    receipt = there(ledger.receipt(0, 0, 0))
+    put_again(ledger, plan, replace(receipt, tasks=(replace(receipt.tasks[0], artefacts=()),)))
+    with pytest.raises(Refused, match=r"the sampled keys of task flights[+]planes/0 are missing"):
+        audit(ledger, plan, 0)
 
 
 def test_keys_in_two_tasks_come_first_when_there_are_too_many_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,14 +158,6 @@ def test_a_missing_receipt_is_refused_with_the_command_that_makes_it() -> None:
     assert "task group 1 of batch 0 has no receipt" in finding.what
     assert f"--digest {digest(plan)} --group 1" in finding.then
     assert "coset run delays" in finding.then
-
-
-def test_a_receipt_of_another_plan_is_refused() -> None:
-    plan, seen = batch()
-    ledger = store(plan, seen)
-    other = replace(plan, key_sample=7)
-    with pytest.raises(Refused, match=f"the receipt is of plan {digest(plan)}, not of {digest(other)}"):
-        audit(ledger, other, 0)
 
 
 @pytest.mark.parametrize(
@@ -197,15 +192,6 @@ def test_a_receipt_that_does_not_fit_its_plan_is_refused(fault: str, says: str) 
     key = ledger.key("receipts", 0, "attempt-0", "group-0")
     ledger.store.put(key, encode(changed))
     with pytest.raises(Refused, match=says):
-        audit(ledger, plan, 0)
-
-
-def test_missing_sampled_keys_are_refused() -> None:
-    plan, seen = batch()
-    ledger = store(plan, seen)
-    receipt = there(ledger.receipt(0, 0, 0))
-    put_again(ledger, plan, replace(receipt, tasks=(replace(receipt.tasks[0], artefacts=()),)))
-    with pytest.raises(Refused, match=r"the sampled keys of task flights[+]planes/0 are missing"):
         audit(ledger, plan, 0)
 
 

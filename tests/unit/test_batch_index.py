@@ -67,13 +67,10 @@ def test_a_failure_says_since_when_and_what_was_proved_last() -> None:
     ]
 
 
-def test_what_is_usual_is_learned_from_what_was_proved() -> None:
+def test_what_is_usual_is_learned_from_what_was_proved_before() -> None:
     before = [row(9, 0, proved=False, records=900), *(row(number) for number in range(8, -1, -1))]
     assert list(since(before, row(9, 1, records=900))) == ["Records: 900; usual is 9 to 11."]
     assert list(since(before, row(9, 1, records=10))) == []
-
-
-def test_what_is_said_of_an_attempt_does_not_look_at_later_ones() -> None:
     later = [row(5, proved=False), *(row(number) for number in range(4, -1, -1))]
     assert list(since(later, row(3, 1, proved=False))) == [
         "The last batch that was proved is batch 3, 2026-11-01 10:00:00 UTC."
@@ -283,12 +280,16 @@ def hourly(until: int) -> list[dict[str, Any]]:
     return [pipeline_row(number, published=until - (20 - number) * HOUR) for number in range(20, -1, -1)]
 
 
-def test_a_pipeline_that_is_quiet_for_longer_than_usual_is_late() -> None:
+def test_a_pipeline_is_late_when_it_is_quiet_for_longer_than_usual_which_a_young_one_does_not_know() -> None:
     for quiet, late in ((20 * 60_000, False), (5 * HOUR, True)):
         store = MemoryStore()
         put_overview(Site(None, store), "delays", of_rows(hourly(ago(quiet))))
         assert ("✗ late" in overview(store)) is late
         assert "usually every 60 min" in overview(store)
+    store = MemoryStore()
+    put_overview(Site(None, store), "delays", of_rows(hourly(ago(99 * HOUR))[-2:]))
+    assert "✗ late" not in overview(store)
+    assert "usually" not in overview(store)
 
 
 def test_a_pipeline_whose_first_batch_is_not_checked_yet_is_there_without_a_link() -> None:
@@ -350,13 +351,6 @@ def test_the_page_says_when_a_scheduled_pipeline_is_due() -> None:
     put_overview(Site(None, store), "delays", {})
     assert "✗ late" not in overview(store)
     assert f"due {as_time(ago(-23 * HOUR))[:13]}" in overview(store)
-
-
-def test_what_is_usual_is_not_known_of_a_young_pipeline() -> None:
-    store = MemoryStore()
-    put_overview(Site(None, store), "delays", of_rows(hourly(ago(99 * HOUR))[-2:]))
-    assert "✗ late" not in overview(store)
-    assert "usually" not in overview(store)
 
 
 def test_an_open_batch_says_since_when_and_why_it_waits_until_it_is_published() -> None:

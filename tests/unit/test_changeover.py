@@ -101,12 +101,9 @@ def test_records_without_a_key_have_their_own_task_where_they_move_from_and_wher
     assert stage.tasks[6] == Task(6, own, null_keys=True, keyless=own)
 
 
-def test_where_the_tasks_divide_both_counts_nothing_moves_either() -> None:
+def test_nothing_moves_where_tasks_divide_both_counts_or_a_stream_shrinks_by_a_divisor() -> None:
     plan = grown(4, 6, scheme="tasks(2)")
     assert (plan.exchanges, reads(plan)[1]) == ((), {"views": (1, 3, 5), "counted.state": (1,)})
-
-
-def test_a_stream_that_shrinks_by_a_divisor_is_read_where_it_lies_and_otherwise_moves_whole() -> None:
     assert [task["views"] for task in reads(grown(8, 4))] == [(0,), (1,), (2,), (3,)]
     plan = grown(6, 4)
     assert plan.exchanges[0].only is None
@@ -124,16 +121,13 @@ def test_what_keeps_no_keys_together_reads_whole_partitions_whatever_their_count
     assert (plan.exchanges, len(plan.stages[0].tasks)) == ((), 6)
 
 
-def test_state_goes_on_whatever_the_number_of_tasks() -> None:
+def test_state_goes_on_whatever_the_tasks_and_an_abandoned_batch_leaves_none() -> None:
     first = plan_of(counting(4), [arrived("views", [10] * 4)], scheme="tasks(4)")
     plan = plan_of(counting(4), [arrived("views", [20] * 4)], batch=1, published=first, scheme="tasks(6)")
     placed = Placement("tailnum", KeyFormat.STRING, MURMUR2, 4)
     assert plan.stages[0].inputs[1] == StateInput("counted.state", "counted", placed, 0)
     assert reads(plan)[5]["counted.state"] == (1, 3)
     assert set(plan.stages[0].tasks[5].filters) == {"views", "counted.state"}
-
-
-def test_an_abandoned_batch_leaves_no_state() -> None:
     plan = plan_of(counting(4), [arrived("views", [10] * 4)], batch=1)
     assert [type(read) for read in plan.stages[0].inputs] == [StreamInput]
 
@@ -232,14 +226,11 @@ def ends(*offsets: int) -> list[Discovered]:
     return [arrived("views", offsets)]
 
 
-def test_a_vanished_partition_with_records_that_were_not_read_is_refused_with_both_offsets() -> None:
+def test_a_vanished_partition_is_refused_if_records_were_not_read() -> None:
     first = plan_of(counting(3), ends(10, 10, 10), limit=5)
     finding = finding_of(plan_of, counting(2), ends(10, 10, 10), batch=1, published=first)
     assert finding.what == "the partition is gone, as 2 of 3 are declared, but 5 is committed and its offsets end at 10"
     assert finding.where == "views-2 in s3://landing/topics"
-
-
-def test_a_vanished_partition_that_was_read_to_its_end_may_still_be_found() -> None:
     first = plan_of(counting(3), ends(10, 10, 10))
     plan = plan_of(counting(2), ends(20, 20, 10), batch=1, published=first)
     assert len(plan.streams[0].partitions) == 2

@@ -48,15 +48,12 @@ def test_what_the_schemes_make_is_sound(scheme: str) -> None:
     assert check_plan(plan) is plan
 
 
-def test_a_partition_that_no_task_reads_is_found(plan: Plan) -> None:
+def test_a_partition_that_reaches_no_task_or_two_is_found(plan: Plan) -> None:
     broken = with_task(plan, 2, reads={"flights": (2, 6), "planes": (2, 6)})
     assert said(broken).splitlines() == [
         "flights-10, stage flights+planes: its records do not reach exactly one task each (tasks that read it: none)",
         "stage flights+planes: records without a key in flights 10 are not exactly one task's",
     ]
-
-
-def test_a_partition_that_two_tasks_read_whole_is_found(plan: Plan) -> None:
     broken = with_task(plan, 0, reads={"flights": (0, 1, 4, 8), "planes": (0, 4)})
     assert (
         "flights-1, stage flights+planes: its records do not reach exactly one task each (tasks that read it: 0, 1)"
@@ -64,21 +61,15 @@ def test_a_partition_that_two_tasks_read_whole_is_found(plan: Plan) -> None:
     )
 
 
-def test_a_residue_that_reaches_no_task_is_found(filtered: Plan) -> None:
+def test_a_filter_that_is_missing_or_another_is_found(filtered: Plan) -> None:
     broken = with_task(filtered, 9, reads={"flights": (9,)}, filters={})
     assert (
         "planes-1, stage flights+planes: its records do not reach exactly one task each (tasks that read it: 1, 5)"
         in said(broken)
     )
-
-
-def test_a_filter_that_is_missing_is_found(filtered: Plan) -> None:
     assert "planes-1, stage flights+planes: its records do not reach exactly one task each" in said(
         with_task(filtered, 9, filters={})
     )
-
-
-def test_a_filter_by_another_modulus_is_found(filtered: Plan) -> None:
     assert "planes-1, stage flights+planes: its records" in said(
         with_task(filtered, 9, filters={"planes": Residues(24, (9,))})
     )
@@ -93,43 +84,45 @@ def test_tasks_that_swap_a_stream_are_found_because_keys_do_not_meet(plan: Plan)
     ]
 
 
-def test_a_missing_task_is_found_in_tasks_and_groups(plan: Plan) -> None:
+def test_tasks_that_are_missing_out_of_order_or_in_two_groups_are_found(plan: Plan) -> None:
     found = said(with_tasks(plan, lambda tasks: tasks[:3]))
     assert "keys with h(key) mod 4 = 3 are not exactly one task's" in found
     assert "tasks and groups do not agree on flights+planes/3" in found
-
-
-def test_tasks_out_of_order_are_found(plan: Plan) -> None:
     assert "tasks are not numbered" in said(with_tasks(plan, lambda tasks: tasks[::-1]))
-
-
-def test_a_task_in_two_groups_is_found(plan: Plan) -> None:
     first, second = plan.groups
     doubled = replace(plan, groups=(first, replace(second, tasks=second.tasks + first.tasks[:1])))
     assert said(doubled) == f"batch 0: tasks are in two groups: {first.tasks[0]}"
 
 
-def test_a_missing_partition_and_a_range_that_is_none_are_found(plan: Plan) -> None:
+def test_what_is_not_there_to_be_read_or_not_read_is_found(plan: Plan) -> None:
     flights, planes = plan.streams
     first, *others = flights.partitions
     short = replace(plan, streams=(replace(flights, partitions=tuple(others)), planes))
     assert "stream 'flights': the plan does not hold every partition once, in order" in said(short)
     backward = replace(flights, partitions=(replace(first, start=9, end=3), *others))
     assert said(replace(plan, streams=(backward, planes))) == "flights-0: [9,3) is no range of offsets"
-
-
-def test_a_stream_in_no_stage_is_found(plan: Plan) -> None:
     extra = replace(plan.streams[0], declared=replace(plan.streams[0].declared, name="extra"))
     assert said(replace(plan, streams=(*plan.streams, extra))) == "batch 0: streams are in no stage: extra"
+    found = said(with_task(plan, 0, reads={"flights": (0, 4, 8, 12), "planes": (0, 4)}))
+    assert found == "stage flights+planes: task 0 reads flights-12, which is not there to be read"
+    broken = with_tasks(plan, lambda tasks: [replace(task, owns=()) for task in tasks])
+    assert "no task owns keys, but joined needs them together" in said(broken)
 
 
-def test_records_without_a_key_must_have_the_task_that_was_declared() -> None:
+def test_records_without_a_key_have_the_task_that_was_declared_and_meet_their_state() -> None:
     pipeline = Pipeline("p", source="s3://landing/topics")
     pipeline.stream("a", key="tailnum", partitions=2, null_keys="own task").filter("true").write("t")
     plan = plan_of(pipeline, [arrived("a", [10, 10])])
     assert "do not have one task of their own" in said(with_task(plan, 2, reads={"a": (0,)}))
     elsewhere = with_task(with_task(plan, 2, keyless={"a": (0,)}), 1, keyless={"a": (1,)})
     assert said(elsewhere) == "stage a: records without a key do not have one task of their own, as declared"
+    plan = counted_by_delay("counted=tasks(12)")
+    stage = plan.stages[1]
+    assert [task.task for task in stage.tasks if 0 in task.reads["counted.state"]] == [0, 6]
+    apart = {0: {"part.exchange": (0,)}, 6: {"part.exchange": (6,), "counted.state": (0,)}}
+    tasks = tuple(replace(task, keyless=apart.get(task.task, task.keyless)) for task in stage.tasks)
+    what = "records without a key are not one task's, but those of 0, 6"
+    assert said(with_stage(plan, 1, tasks=tasks)) == f"stage part.exchange: {what}"
 
 
 def keyless_in(plan: Plan, *numbers: tuple[int, ...]) -> Plan:
@@ -212,16 +205,6 @@ def test_what_is_read_as_a_stream_and_is_none_is_found(plan: Plan) -> None:
     assert said(broken) == "stage flights+planes: it reads trains, which is no stream"
 
 
-def test_a_keyed_stage_whose_tasks_own_nothing_is_found(plan: Plan) -> None:
-    broken = with_tasks(plan, lambda tasks: [replace(task, owns=()) for task in tasks])
-    assert "no task owns keys, but joined needs them together" in said(broken)
-
-
-def test_a_partition_that_is_not_there_is_found(plan: Plan) -> None:
-    found = said(with_task(plan, 0, reads={"flights": (0, 4, 8, 12), "planes": (0, 4)}))
-    assert found == "stage flights+planes: task 0 reads flights-12, which is not there to be read"
-
-
 # ---- files
 
 
@@ -241,29 +224,17 @@ def named(name: str, start: int, end: int, etag: str = "e") -> InputFile:
     return InputFile(f"{LANDED}/{name}", 10, etag, start, end)
 
 
-def test_a_partition_without_files_is_found() -> None:
+def test_files_that_are_missing_too_many_twice_or_overlap_are_found() -> None:
     assert said(with_files()) == "flights-3: flights-3@[0,250) is in no file, and nothing says why"
-
-
-def test_too_few_files_are_found() -> None:
     first, last = named("partition=3/a.parquet", 0, 100), named("partition=3/b.parquet", 200, 250)
     assert said(with_files(first, last)) == "flights-3: flights-3@[100,200) is in no file, and nothing says why"
     assert said(with_files(first)) == "flights-3: flights-3@[100,250) is in no file, and nothing says why"
-
-
-def test_files_of_nothing_that_is_planned_are_found() -> None:
     all_there, behind = named("partition=3/a.parquet", 0, 250), named("partition=3/b.parquet", 250, 300)
     assert said(with_files(all_there, behind)) == (
         f"flights-3: {behind.path} holds [250,300), nothing of what is planned, [0,250)"
     )
-
-
-def test_a_file_that_is_there_twice_is_found() -> None:
     one = named("partition=3/a.parquet", 0, 250)
     assert f"flights-3: {one.path} is planned twice" in said(with_files(one, one))
-
-
-def test_files_that_overlap_or_are_out_of_order_are_found() -> None:
     first, second = named("partition=3/a.parquet", 0, 150), named("partition=3/b.parquet", 100, 250)
     assert f"flights-3: {second.path} begins at 100, before the end of {first.path}, 150" in said(
         with_files(first, second)
@@ -273,7 +244,7 @@ def test_files_that_overlap_or_are_out_of_order_are_found() -> None:
     )
 
 
-def test_files_of_another_partition_stream_or_offset_are_found_by_their_names() -> None:
+def test_files_of_another_partition_stream_or_offset_are_found_by_their_names_where_these_say_it() -> None:
     in_folder = named("partition=4/flights+3+0000000000.parquet", 0, 250)
     assert said(with_files(in_folder)) == f"flights-3: {in_folder.path} lies in the folder of partition 4"
     for name in ("flights+4+0000000000", "planes+3+0000000000", "flights+3+0000000001"):
@@ -283,9 +254,6 @@ def test_files_of_another_partition_stream_or_offset_are_found_by_their_names() 
         )
     right = with_files(named("partition=3/flights+3+0000000000.parquet", 0, 250))
     assert check_plan(right) is right
-
-
-def test_a_folder_of_a_time_may_have_any_name() -> None:
     of_a_time = with_files(named("partition=4/flights+3+0000000000.parquet", 0, 250), layout=Layout.TIME)
     assert check_plan(of_a_time) is of_a_time
 
@@ -425,14 +393,11 @@ def test_levels_that_do_not_pass_on_all_that_is_to_be_combined_are_found(
     assert what in said(with_level(leveled, number, **changes))
 
 
-def test_a_level_that_combines_otherwise_than_its_step_is_found(leveled: Plan) -> None:
+def test_levels_that_combine_otherwise_or_do_not_account_for_all_are_found(leveled: Plan) -> None:
     (step,) = leveled.stages[1].steps
     other = replace(step, expressions=("max(n) AS n",))
     what = "stage part.exchange.1: it does not combine as counted does"
     assert said(with_stage(leveled, 1, steps=(other,))) == what
-
-
-def test_unifiers_that_are_lost_doubled_or_exchanged_are_found(leveled: Plan) -> None:
     tasks = leveled.stages[1].tasks
     lost = replace(tasks[7], reads={}, keyless={})
     assert "part.exchange.1-7, stage part.exchange.1: its records do not reach exactly one task each" in said(
@@ -445,9 +410,6 @@ def test_unifiers_that_are_lost_doubled_or_exchanged_are_found(leveled: Plan) ->
     swapped = (replace(tasks[1], task=0), replace(tasks[0], task=1), *tasks[2:])
     what = "stage part.exchange.1: its tasks are not numbered as what they read of part.exchange.1"
     assert said(with_stage(leveled, 1, tasks=swapped)) == what
-
-
-def test_records_without_a_key_that_a_unifier_does_not_account_for_are_found(leveled: Plan) -> None:
     tasks = leveled.stages[1].tasks
     # The third unifier of the first of six partitions.
     without = (*tasks[:12], replace(tasks[12], keyless={}), *tasks[13:])
@@ -455,43 +417,23 @@ def test_records_without_a_key_that_a_unifier_does_not_account_for_are_found(lev
     assert said(with_stage(leveled, 1, tasks=without)) == what
 
 
-def test_a_slice_of_an_exchange_that_its_owner_does_not_read_is_found(moved: Plan) -> None:
+def test_slices_and_residues_of_others_are_found(moved: Plan) -> None:
     last = moved.stages[1]
     tasks = (replace(last.tasks[0], reads={"part.exchange": (0, 1)}), *last.tasks[1:])
     found = said(with_stage(moved, 1, tasks=tasks))
     assert "stage part.exchange: task 0 takes keys of part.exchange that belong to other tasks" in found
     assert "part.exchange-1, stage part.exchange: its records do not reach exactly one task each" in found
     assert "counted.state-0, stage part.exchange: its records do not reach" in found
-
-
-def test_records_without_a_key_that_would_not_meet_their_state_are_found() -> None:
-    plan = counted_by_delay("counted=tasks(12)")
-    stage = plan.stages[1]
-    assert [task.task for task in stage.tasks if 0 in task.reads["counted.state"]] == [0, 6]
-    apart = {0: {"part.exchange": (0,)}, 6: {"part.exchange": (6,), "counted.state": (0,)}}
-    tasks = tuple(replace(task, keyless=apart.get(task.task, task.keyless)) for task in stage.tasks)
-    what = "records without a key are not one task's, but those of 0, 6"
-    assert said(with_stage(plan, 1, tasks=tasks)) == f"stage part.exchange: {what}"
-
-
-def test_residues_that_several_tasks_own_are_found(moved: Plan) -> None:
-    last = moved.stages[1]
     tasks = (replace(last.tasks[0], owns=(0, 1)), *last.tasks[1:])
     assert "keys with h(key) mod 6 = 1 are not exactly one task's" in said(with_stage(moved, 1, tasks=tasks))
 
 
-def test_what_is_read_before_it_is_there_is_found(moved: Plan) -> None:
+def test_what_is_read_before_it_is_there_or_was_left_by_another_is_found(moved: Plan) -> None:
     early = with_stage(moved, 1, wave=0)
     assert "part.exchange is not there before wave 0" in said(early)
     assert "stages are not in the order of their waves" in said(with_stage(moved, 0, wave=2))
     assert "group 2 of wave 1 has tasks of other waves" in said(early)
-
-
-def test_groups_that_are_numbered_otherwise_are_found(moved: Plan) -> None:
     assert "groups are not numbered" in said(replace(moved, groups=moved.groups[::-1]))
-
-
-def test_state_of_this_batch_or_of_another_step_is_found(moved: Plan) -> None:
     for changes in ({"batch": 1}, {"batch": 2}, {"step": "part"}):
         assert "counted.state is no state that a step of it left" in said(with_input(moved, 1, **changes))
 

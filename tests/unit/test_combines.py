@@ -190,11 +190,8 @@ def test_every_part_is_taken_once_at_every_level() -> None:
             assert 1 <= left <= fan_in
 
 
-def test_without_a_limit_there_are_no_levels() -> None:
+def test_without_a_limit_there_are_no_levels_and_what_combines_nothing_is_refused() -> None:
     assert unifier_levels(1_000, None) == ()
-
-
-def test_no_parts_and_a_fan_in_that_combines_nothing_are_refused_together() -> None:
     with pytest.raises(Refused) as refusal:
         unifier_levels(0, 1)
     assert len(refusal.value.findings) == 2

@@ -93,7 +93,7 @@ def test_the_index_has_the_newest_batches_and_earlier_ones_have_lists_of_a_hundr
         assert "<h1>delays: batches 0 to 99</h1>" in older
 
 
-def test_judging_again_replaces_the_page_and_keeps_one_row(tmp_path: Path) -> None:
+def test_judging_again_replaces_the_page_and_a_failed_one_shows_the_findings(tmp_path: Path) -> None:
     plan, seen = batch()
     site = Site(tmp_path, MemoryStore())
     judged(plan, seen[1:], site=site)
@@ -101,10 +101,6 @@ def test_judging_again_replaces_the_page_and_keeps_one_row(tmp_path: Path) -> No
     assert len(json.loads(site.store.get("delays/docs/index.json") or b"")) == 1
     assert judgement.page == str(tmp_path / "delays" / "batch-0-attempt-0.html")
     assert "✓ proved." in Path(judgement.page).read_text()
-
-
-def test_a_failed_page_shows_the_findings(tmp_path: Path) -> None:
-    plan, seen = batch()
     judgement = judged(plan, seen[1:], site=Site(tmp_path, MemoryStore()))
     text = Path(judgement.page or "").read_text()
     assert "Not proved: nothing of this attempt is published." in text

@@ -88,12 +88,14 @@ def test_what_does_not_fit_into_memory_goes_to_a_temporary_folder(
         connection.execute("FROM sorted")
 
 
-def test_a_database_starts_no_thread_beside_that_of_its_query(tmp_path: Path) -> None:
+def test_a_database_starts_no_thread_and_without_a_folder_has_too_little_memory(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/task"))
     with new_database("60MB", tmp_path) as database:
         assert database.execute(LARGE).fetchall() == [(2_000_000,)]
         # Others of the process may end meanwhile.
         assert set(os.listdir("/proc/self/task")) <= before
+    with new_database("60MB", None) as connection, pytest.raises(duckdb.OutOfMemoryException):
+        connection.execute(f"CREATE TEMP TABLE sorted AS {LARGE.replace('count(*)', '*')}")
 
 
 def test_a_database_that_does_not_answer_or_has_lost_its_folder_is_made_anew(
@@ -141,11 +143,6 @@ def _folder() -> str:
     with connect() as connection:
         ((folder,),) = connection.execute("SELECT current_setting('temp_directory')").fetchall()
         return str(folder)
-
-
-def test_without_a_folder_too_little_memory_is_an_error() -> None:
-    with new_database("60MB", None) as connection, pytest.raises(duckdb.OutOfMemoryException):
-        connection.execute(f"CREATE TEMP TABLE sorted AS {LARGE.replace('count(*)', '*')}")
 
 
 # What docs/internals/pipelines.md says of numbers, in each version of DuckDB: what is called, of which `x`, and the

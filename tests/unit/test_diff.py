@@ -38,23 +38,17 @@ def listed(before: Plan, now: Plan) -> list[tuple[str, str, str]]:
     return [(each.what, each.before, each.now) for each in changes(before, now)]
 
 
-def test_a_new_scheme_reads_as_the_golden_file() -> None:
+def test_new_schemes_unifiers_state_and_groups_read_as_the_golden_files() -> None:
     expect_golden("diff_scheme.md", markdown(diff_sections(diff(tails(), tails("elastic(2)", batch=1)))))
-
-
-def test_new_unifiers_state_and_groups_read_as_the_golden_file() -> None:
     before = unified(24, batch=3, wrote=2, totals=2)
     expect_golden("diff_state.md", markdown(diff_sections(diff(before, unified(300, totals=3)))))
 
 
-def test_the_same_plan_twice_is_no_change() -> None:
+def test_the_same_plan_is_no_change_and_other_offsets_are_nothing_else() -> None:
     found = diff(tails(), tails())
     assert found.sentences == ("No change: both are the same plan.",)
     (only,) = diff_sections(found)
     assert (only.title, only.rows, only.notes) == ("Changes", (), found.sentences)
-
-
-def test_a_plan_with_other_offsets_says_that_nothing_else_changed() -> None:
     assert diff(tails(), tails(batch=1)).sentences == ("Nothing changed but the offsets.",)
 
 
@@ -98,22 +92,23 @@ def test_twice_the_tasks_take_over_half_the_keys() -> None:
     assert (flights.partitions, flights.records) == (Portion(12, 12), Portion(1500, 3000, exact=False))
 
 
-def test_a_new_partition_count_is_the_reason_where_keys_change_hands() -> None:
+def test_a_new_count_or_partitioner_is_the_reason_where_keys_change_hands() -> None:
     found = handovers(tails(), tails(flights=6, batch=1))
     assert {each.why for each in found} == {"partitions of flights 12 → 6"}
     assert {each.keys for each in found} == {Fraction(1, 2)}
+    found = handovers(tails("tasks(4)"), tails("tasks(4)", dealt=[(0, 1), (2, 3)], batch=1))
+    assert {each.why for each in found} == {"partitioner none → shop.parts:ByBytes"}
 
 
-def test_nothing_changes_hands_if_the_count_changes_and_the_tasks_stay() -> None:
+def test_nothing_changes_hands_if_tasks_stay_are_numbered_anew_or_are_gone() -> None:
     before, now = tails(), tails(flights=20, batch=1)
     assert handovers(before, now) == ()
     assert listed(before, now) == [("stream flights: partitions", "12", "20")]
-
-
-def test_tasks_that_are_only_numbered_anew_hand_over_nothing_but_their_group() -> None:
     before = tails("tasks(6)", dealt=[(0, 1), (2, 3), (4, 5)], groups=1)
     now = tails("tasks(6)", dealt=[(4, 5), (0, 1), (2, 3)], groups=1, batch=1)
     assert handovers(before, now) == ()
+    assert moved(tails("tasks(4)"), tails("tasks(3)", batch=1)) == ()
+    assert TaskRef("flights+planes", 3) in {task for group in tails("tasks(4)").groups for task in group.tasks}
 
 
 def test_what_a_partitioner_gives_to_another_task_changes_hands() -> None:
@@ -127,11 +122,6 @@ def test_what_a_partitioner_gives_to_another_task_changes_hands() -> None:
     )
     # 12 partitions, 6 cosets: partitions 1 and 7 hold coset 1 and nothing else.
     assert (flights.partitions, flights.records) == (Portion(2, 12), Portion(500, 3000))
-
-
-def test_a_partitioner_that_was_not_there_before_is_named() -> None:
-    found = handovers(tails("tasks(4)"), tails("tasks(4)", dealt=[(0, 1), (2, 3)], batch=1))
-    assert {each.why for each in found} == {"partitioner none → shop.parts:ByBytes"}
 
 
 def test_state_of_a_step_is_followed_to_the_stage_that_has_the_step_now() -> None:
@@ -368,11 +358,6 @@ def test_the_code_of_a_function_is_compared_where_both_plans_note_it() -> None:
     assert listed(noted, other) == [("code of shop.scores:score", "sha256:1", "sha256:2")]
     (shown,) = [each for each in explain(noted) if each.title == "Functions"]
     assert shown.rows == (("shop.scores:score", "step shares", "sha256:1"),)
-
-
-def test_a_task_that_is_gone_is_no_move() -> None:
-    assert moved(tails("tasks(4)"), tails("tasks(3)", batch=1)) == ()
-    assert TaskRef("flights+planes", 3) in {task for group in tails("tasks(4)").groups for task in group.tasks}
 
 
 # ---- `coset diff` of two plan files

@@ -312,7 +312,7 @@ def contents(graph: Graph) -> dict[str, list[str]]:
     }
 
 
-def test_the_graph_with_exchanges_gives_the_same_tables() -> None:
+def test_the_graph_with_exchanges_gives_the_same_tables_and_names_its_inputs() -> None:
     pipeline = every_rewriting()
     graph, found = exchanges(pipeline)
     names = [step.name for step in graph.steps]
@@ -320,9 +320,6 @@ def test_the_graph_with_exchanges_gives_the_same_tables() -> None:
     assert {"outer.early", "inner.early", "kb.moved", "three.moved"} <= set(names)
     assert len(found) == 4
     assert contents(graph) == contents(pipeline.graph)
-
-
-def test_steps_name_in_their_inputs_what_their_sql_reads() -> None:
     graph, _ = exchanges(every_rewriting())
     before: set[str] = {each.name for each in graph.streams}
     for step in graph.steps:
@@ -356,30 +353,24 @@ def fed(*exchanges: Exchange, kind: type[ExchangeInput | ResultInput] = Exchange
     return replace(plan, exchanges=exchanges, stages=(replace(stage, inputs=planes + read, tasks=tasks),))
 
 
-def test_of_a_stream_all_that_is_read_moves() -> None:
+def test_traffic_is_all_that_moves_at_the_mean_size_and_unknown_where_nothing_was_counted() -> None:
     plan = fed(moved("flights"), moved("planes", only=(0, 3)))
     assert traffic(plan, plan.exchanges[0]) == Traffic(12 * 250, 12 * 2500)
     assert traffic(plan, plan.exchanges[1]) == Traffic(2 * 100, 2 * 1000)
-
-
-def test_records_of_a_step_have_the_mean_size_of_those_it_comes_from() -> None:
     plan = fed(moved("flights.filter", moves=70))
     assert traffic(plan, plan.exchanges[0]) == Traffic(70, 700)
     plan = replace(plan, streams=tuple(_heavier(each) for each in plan.streams))
     assert traffic(plan, moved("joined", moves=38)) == Traffic(38, (30 * 10 + 8 * 20))
+    plan = fed(moved("flights.filter"))
+    assert traffic(plan, plan.exchanges[0]) == Traffic(None, None)
+    figures = footprint(plan, plan.stages[0])
+    assert (figures.exchanges, figures.moved) == (1, Traffic(None, None))
 
 
 def _heavier(stream: PlannedStream) -> PlannedStream:
     if stream.name == "flights":
         return stream
     return replace(stream, partitions=tuple(replace(part, bytes=part.bytes * 2) for part in stream.partitions))
-
-
-def test_what_no_batch_has_counted_is_not_known() -> None:
-    plan = fed(moved("flights.filter"))
-    assert traffic(plan, plan.exchanges[0]) == Traffic(None, None)
-    figures = footprint(plan, plan.stages[0])
-    assert (figures.exchanges, figures.moved) == (1, Traffic(None, None))
 
 
 def test_an_exchange_has_as_many_partitions_as_tasks_need() -> None:
@@ -421,18 +412,13 @@ def test_state_of_an_unknown_size_does_not_hinder() -> None:
     assert footprint(kept, kept.stages[0]).mean == 9500
 
 
-def test_rows_that_a_later_stage_reads_where_they_lie_need_their_keys_together() -> None:
+def test_rows_read_where_they_lie_need_their_keys_together_and_only_partitions_read_there_count() -> None:
     plan = plan_of(tails(), tails_found())
     (stage,) = plan.stages
     free = replace(stage, steps=tuple(replace(step, keyed=False) for step in stage.steps))
     assert Workload.of(replace(plan, stages=(free,)), free).whole is not None
     later = replace(stage, name="later", wave=1, inputs=(ResultInput("joined.result", "joined", PLACED),))
     assert Workload.of(replace(plan, stages=(free, later)), free).whole is None
-
-
-def test_only_partitions_that_are_read_where_they_lie_count() -> None:
-    plan = plan_of(tails(), tails_found())
-    (stage,) = plan.stages
     flights, planes = stage.inputs
     changed = replace(flights, only=(9, 10, 11), placement=replace(flights.placement, partitions=6, hash=OPAQUE))
     workload = Workload.of(plan, replace(stage, inputs=(changed, planes)))

@@ -58,18 +58,12 @@ def test_great_expectations_validator_answers_as_the_expectation_itself(frame: p
     assert itself["exception_info"]["raised_exception"] is asked["exception_info"]["raised_exception"]
 
 
-def test_a_key_of_several_columns_is_compared_as_a_whole() -> None:
+def test_keys_of_several_columns_are_compared_as_a_whole_and_offenders_shown_with_what_is_asked() -> None:
     both = expectations.ExpectKeysToMeetInOneTask(key_columns=["tailnum", "leg"])
     assert validated(SPLIT, both)[0]["success"]
-
-
-def test_the_columns_asked_for_are_shown_with_an_offender() -> None:
     shown = expectations.ExpectKeysToMeetInOneTask(key_columns=["tailnum"], shown_columns=["_offset"])
     (bad,) = validated(SPLIT, shown)
     assert bad["result"]["partial_unexpected_list"] == ["'N1' is in _task 0 (_offset 5) and in _task 2 (_offset 7)"]
-
-
-def test_offenders_are_counted_but_only_the_first_are_shown() -> None:
     frame = pd.DataFrame({"k": [f"N{n}" for n in range(50)] * 2, "_task": [0] * 50 + [1] * 50})
     (bad,) = validated(frame, expectations.ExpectKeysToMeetInOneTask(key_columns=["k"]))
     assert bad["result"]["unexpected_count"] == 50

@@ -287,7 +287,7 @@ def told(pipeline: Pipeline, last: Statistics | None = None) -> tuple[Surprise, 
     return surprises(plan, last)
 
 
-def test_joins_that_depend_on_when_batches_run_are_told_and_no_others() -> None:
+def test_joins_that_depend_on_batches_and_state_that_only_grows_are_told() -> None:
     pipeline, views, clicks, users = streams()
     hour = timedelta(hours=1)
     views.filter("true", name="late").join(users, "1 AS one", name="with_user").write("a")
@@ -295,6 +295,12 @@ def test_joins_that_depend_on_when_batches_run_are_told_and_no_others() -> None:
     views.join_within(clicks, "1 AS one", times=("dep_delay", "dep_delay"), within=hour, name="near").write("c")
     views.aggregate("count(*) AS n", name="counted").join(views, "1 AS one", name="itself").write("d")
     assert told(pipeline) == (JoinsATable("with_user", ("users",)), JoinsInABatch("both", ("views", "clicks")))
+    pipeline, hour = Pipeline("p", source="s3://landing/topics"), timedelta(hours=1)
+    views, prices = (
+        pipeline.stream(name, key="k", partitions=2, time="dep_delay", late=hour) for name in ("views", "prices")
+    )
+    views.join_as_of(prices, "1 AS one", times=("dep_delay", "dep_delay"), keep=hour, name="priced").write("priced")
+    assert told(pipeline) == (OnlyGrows("priced", Op.RECENT, None),)
 
 
 def test_what_depends_on_the_order_of_moved_records_is_told_unless_the_order_is_said() -> None:
@@ -327,15 +333,6 @@ def test_the_latest_record_of_a_key_by_that_key_is_told() -> None:
     by_two.latest("dep_delay + 1", name="by_other").write("c", mode="upsert")
     ordered = [each for each in told(pipeline) if isinstance(each, OrderedByItsKey)]
     assert ordered == [OrderedByItsKey("by_key", "tailnum"), OrderedByItsKey("by_part", "dep_delay")]
-
-
-def test_a_join_as_of_a_time_does_not_depend_on_batches_and_keeps_a_version_of_each_key_for_ever() -> None:
-    pipeline, hour = Pipeline("p", source="s3://landing/topics"), timedelta(hours=1)
-    views, prices = (
-        pipeline.stream(name, key="k", partitions=2, time="dep_delay", late=hour) for name in ("views", "prices")
-    )
-    views.join_as_of(prices, "1 AS one", times=("dep_delay", "dep_delay"), keep=hour, name="priced").write("priced")
-    assert told(pipeline) == (OnlyGrows("priced", Op.RECENT, None),)
 
 
 def test_a_stream_with_one_key_is_told_by_the_last_receipts_or_by_where_its_records_lie() -> None:

@@ -191,18 +191,15 @@ def _counted(late: LateRecord, hash_of_views: str) -> Pipeline:
     return pipeline
 
 
-def test_windows_behind_an_exchange_that_set_late_records_aside_are_refused_until_they_drop_them() -> None:
+def test_windows_set_late_records_aside_where_flows_lie_alike_and_else_have_to_drop_them() -> None:
+    plan = plan_of(_counted("set aside", "murmur2"), FOUND)
+    assert not plan.exchanges
     finding = finding_of(plan_of, _counted("set aside", "java"), FOUND)
     assert finding.where == "step 'counted.counted'"
     assert "records of 'views" in finding.what
     assert 'use late="drop" or "correct"' in finding.then
     plan = plan_of(_counted("drop", "java"), FOUND)
     assert any(isinstance(read, ExchangeInput) for stage in plan.stages for read in stage.inputs)
-
-
-def test_windows_of_flows_that_lie_alike_set_late_records_aside() -> None:
-    plan = plan_of(_counted("set aside", "murmur2"), FOUND)
-    assert not plan.exchanges
 
 
 # ---- partners in time

@@ -88,10 +88,16 @@ def test_a_new_object_is_stored_though_others_come_and_go(tmp_path: Path) -> Non
         assert all(seen <= names for seen in pool.map(come_and_go, sorted(names)))
 
 
-def test_a_link_that_leads_nowhere_is_an_error_and_no_endless_wait(tmp_path: Path) -> None:
+def test_links_and_names_that_no_waiting_mends_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "nowhere")
     with pytest.raises(Unreachable, match="No such file or directory"):
         store_at(str(tmp_path)).put_new("a", b"1")
+    store = store_at(str(tmp_path))
+    with pytest.raises(Refused, match="correct the name or the link"):
+        store.put("a" * 300, b"1")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(Refused, match="correct the name or the link"):
+        store.get("loop")
 
 
 def test_what_a_killed_writer_left_is_no_object(tmp_path: Path) -> None:
@@ -109,28 +115,16 @@ def test_a_writer_that_is_done_or_came_second_leaves_nothing_behind(tmp_path: Pa
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b", "c"]
 
 
-def test_a_file_where_a_folder_is_needed_is_refused(tmp_path: Path) -> None:
+def test_a_folder_where_a_file_is_needed_and_the_other_way_round_are_refused(tmp_path: Path) -> None:
     (tmp_path / "store").write_bytes(b"")
     store = store_at(str(tmp_path / "store"))
     assert store.get("a/b") is None
     with pytest.raises(Refused, match="a file stands where a folder is needed"):
         store.put_new("a/b", b"1")
-
-
-def test_a_folder_where_a_file_is_needed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store-id").mkdir()
     for put in (store_at(str(tmp_path)).put, store_at(str(tmp_path)).put_new):
         with pytest.raises(Refused, match="a folder stands where a file is needed"):
             put("store-id", b"1")
-
-
-def test_names_and_links_that_no_waiting_mends_are_refused(tmp_path: Path) -> None:
-    store = store_at(str(tmp_path))
-    with pytest.raises(Refused, match="correct the name or the link"):
-        store.put("a" * 300, b"1")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(Refused, match="correct the name or the link"):
-        store.get("loop")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

@@ -100,9 +100,14 @@ def test_a_line_that_is_null_is_refused(lines: bytes, number: int) -> None:
         opened(PLAIN, lines).facts()
 
 
-def test_text_that_is_no_utf_8_is_refused() -> None:
+def test_lines_that_are_no_utf_8_or_never_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unreadable, match="line 2 is no JSON object: 'utf-8' codec"):
         opened(PLAIN, b'{"_offset":0}\n{"member":"\xff"}\n').facts()
+    monkeypatch.setattr(json_lines, "_BLOCK", 100)
+    monkeypatch.setattr(json_lines, "_LONGEST_LINE", 300)
+    with pytest.raises(Unreadable, match="a line is longer than") as caught:
+        opened(PLAIN, gzip.compress(b'{"member":"' + b"a" * 1000)).facts()
+    assert caught.value.then == "land it as several records"
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b'\n{"_offset":2}\n'])
@@ -111,14 +116,6 @@ def test_a_line_without_an_offset_is_named(end: bytes) -> None:
     file = open_landed(checked(stream), pa.BufferReader(b'{"_offset":0}\n{"member":"ann"}' + end), 0)
     read = pa.Table.from_batches(file.batches(["_offset"], 0, 3))
     assert read[WHY.name].to_pylist()[1] == "line 2: there is no '_offset'"
-
-
-def test_a_line_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_BLOCK", 100)
-    monkeypatch.setattr(json_lines, "_LONGEST_LINE", 300)
-    with pytest.raises(Unreadable, match="a line is longer than") as caught:
-        opened(PLAIN, gzip.compress(b'{"member":"' + b"a" * 1000)).facts()
-    assert caught.value.then == "land it as several records"
 
 
 @pytest.mark.parametrize("counted", [False, True])
@@ -372,14 +369,11 @@ def test_avro(codec: str) -> None:
     ]
 
 
-def test_json_lines() -> None:
+def test_json_lines_have_numbers_for_times_and_decimals_as_the_converter_writes_them() -> None:
     """Days and times are numbers there."""
     rows = read(written_by_java("views+0+0000000100.json.gz", format="json", columns=JSON_COLUMNS))
     numbers = [{"day": 20000 + number, "at": 1_700_000_000_000 + number} for number in range(ROWS_JAVA)]
     assert rows == [row_by_java(number) | numbers[number] for number in range(ROWS_JAVA)]
-
-
-def test_json_lines_with_decimals_as_the_converter_writes_them_by_default() -> None:
     columns = JSON_COLUMNS | {"price": "BLOB"}
     rows = read(written_by_java("views+0+0000000100.json", format="json", columns=columns))
     unscaled = [None if one["price"] is None else int.from_bytes(one["price"], "big", signed=True) for one in rows]

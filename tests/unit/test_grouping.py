@@ -48,26 +48,20 @@ def plan(*groups: TaskGroup) -> Plan:
     return Plan("sums", 3, None, "0", (), (), (), groups, key_sample=1)
 
 
-def test_a_group_says_what_it_reads_and_holds_its_tasks_in_order() -> None:
+def test_groups_are_numbered_on_hold_tasks_in_order_and_are_never_more_than_these() -> None:
     made = grouped(TASKS, ROBIN, 2)
     assert made.groups == (TaskGroup(0, (*REFS[::2],), 60, 6), TaskGroup(1, (*REFS[1::2],), 90, 9))
     assert made.moves == ()
-
-
-def test_there_are_never_more_groups_than_tasks() -> None:
     assert [group.tasks for group in grouped(TASKS[:2], STICKY, 9).groups] == [(REFS[0],), (REFS[1],)]
     assert grouped([], STICKY, 9).groups == ()
+    made = grouped(TASKS, STICKY, 2, wave=1, first=5)
+    assert [(group.group, group.wave) for group in made.groups] == [(5, 1), (6, 1)]
 
 
 @pytest.mark.parametrize("groups", [0, -3])
 def test_less_than_one_group_is_refused(groups: int) -> None:
     with pytest.raises(Refused, match="task groups asked for"):
         grouped(TASKS, STICKY, groups)
-
-
-def test_a_later_wave_is_numbered_on() -> None:
-    made = grouped(TASKS, STICKY, 2, wave=1, first=5)
-    assert [(group.group, group.wave) for group in made.groups] == [(5, 1), (6, 1)]
 
 
 def test_a_group_of_a_later_wave_stays_itself_when_earlier_ones_change_its_number() -> None:
@@ -84,11 +78,13 @@ def test_a_group_of_a_later_wave_stays_itself_when_earlier_ones_change_its_numbe
     assert made.moves == ()
 
 
-def test_a_task_whose_stage_changed_wave_says_so() -> None:
+def test_a_task_moves_if_its_stage_changed_wave_and_not_if_it_is_new_or_gone() -> None:
     before = plan(TaskGroup(0, (*REFS,), 0, 0, wave=1))
     (group,) = grouped(TASKS, STICKY, 1, previous=before).groups
     assert group.tasks == (*REFS,)
     assert grouped(TASKS, STICKY, 1, previous=before).moves == tuple(TaskMove(task, 0, 0, OtherWave()) for task in REFS)
+    before = plan(TaskGroup(0, (TaskRef("clicks", 0), REFS[0]), 0, 0))
+    assert grouped(TASKS, STICKY, 1, previous=before).moves == ()
 
 
 def test_every_task_that_moves_has_a_reason_whatever_the_grouper() -> None:
@@ -100,18 +96,6 @@ def test_every_task_that_moves_has_a_reason_whatever_the_grouper() -> None:
         TaskMove(REFS[4], 1, 0, PutBy("round-robin")),
         TaskMove(REFS[5], 2, 1, GroupLeft(2, LocationUnknown())),
     )
-
-
-def test_new_tasks_and_tasks_that_are_gone_did_not_move() -> None:
-    before = plan(TaskGroup(0, (TaskRef("clicks", 0), REFS[0]), 0, 0))
-    assert grouped(TASKS, STICKY, 1, previous=before).moves == ()
-
-
-def test_a_users_grouper_is_named_by_its_import_path_and_gives_its_own_reasons() -> None:
-    before = plan(TaskGroup(0, (*REFS[:5],), 0, 0), TaskGroup(1, (REFS[5],), 0, 0))
-    made = grouped(TASKS, "tests.groupers:all_in_the_last", 2, previous=before)
-    assert [len(group.tasks) for group in made.groups] == [1, 5]
-    assert made.moves[0] == TaskMove(REFS[1], 0, 1, Said("the last group has room"))
 
 
 def test_all_that_is_wrong_with_an_answer_is_found_at_once() -> None:
@@ -196,23 +180,21 @@ def regrouped(
     return [answer.groups[each.task] for each in tasks], [reasons[task] for task in sorted(reasons)]
 
 
-def test_records_count_where_no_bytes_are_known() -> None:
+def test_records_count_without_bytes_and_a_users_grouper_gives_its_own_reasons() -> None:
     tasks = [SizedTask(TaskRef("views", number), 0, records, {}) for number, records in enumerate([1, 7, 4, 3])]
     assert [group.records for group in grouped(tasks, "balanced-sticky", 2).groups] == [8, 7]
+    before = plan(TaskGroup(0, (*REFS[:5],), 0, 0), TaskGroup(1, (REFS[5],), 0, 0))
+    made = grouped(TASKS, "tests.groupers:all_in_the_last", 2, previous=before)
+    assert [len(group.tasks) for group in made.groups] == [1, 5]
+    assert made.moves[0] == TaskMove(REFS[1], 0, 1, Said("the last group has room"))
 
 
-def test_a_balanced_grouping_is_left_as_it_is() -> None:
+def test_a_balanced_grouping_is_left_and_another_balanced_with_the_reason() -> None:
     assert regrouped([100, 110, 90, 100], [1, 0, 1, 0], [0, 1]) == ([1, 0, 1, 0], [])
-
-
-def test_an_unbalanced_grouping_is_balanced_although_there_are_as_many_groups() -> None:
     assert regrouped([40, 60, 40, 60], [0, 0, 0, 1], [0, 1]) == (
         [0, 0, 1, 1],
         ["group 0 would hold 140 bytes, 90 to 110 are balanced (mean 100)"],
     )
-
-
-def test_a_group_that_holds_little_is_given_more() -> None:
     groups, why = regrouped([40] * 8, [0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 2])
     assert (groups, why) == ([0, 0, 0, 1, 1, 1, 2, 2], [])
     groups, why = regrouped([10] * 30, [0] * 11 + [1] * 11 + [2] * 8, [0, 1, 2])
@@ -227,9 +209,6 @@ def test_a_group_that_joins_gets_its_share_and_nothing_else_moves() -> None:
         "group 0 would hold 6 bytes, 4 to 4 are balanced (mean 4)",
         "group 1 would hold 6 bytes, 4 to 4 are balanced (mean 4)",
     }
-
-
-def test_a_group_that_joins_is_reason_enough_where_no_other_holds_too_much() -> None:
     groups, why = regrouped([1] * 132, [task // 11 for task in range(132)], range(13))
     assert (groups.count(12), why) == (9, ["group 12 joined"] * 9)
 
@@ -263,22 +242,13 @@ def under_elastic(factor: int, before: Mapping[TaskRef, int], groups: int) -> li
     return [[each.task.task for each in tasks if answer.groups[each.task] == group] for group in range(groups)]
 
 
-def test_tasks_that_read_the_same_partition_are_in_one_group() -> None:
+def test_tasks_that_read_the_same_partition_are_in_one_group_unless_balance_asks() -> None:
     assert under_elastic(2, {}, 4) == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert under_elastic(4, {}, 2) == [[0, 2, 4, 6, 8, 10, 12, 14], [1, 3, 5, 7, 9, 11, 13, 15]]
-
-
-def test_a_family_too_large_for_a_group_is_cut_where_it_shares_least() -> None:
     assert under_elastic(4, {}, 8) == [[0, 8], [1, 9], [2, 10], [3, 11], [4, 12], [5, 13], [6, 14], [7, 15]]
-
-
-def test_sharing_gives_way_to_balance() -> None:
     groups = under_elastic(2, {}, 3)
     assert sorted(map(len, groups)) == [2, 3, 3]
     assert sum({each, each + 4} <= set(group) for group in groups for each in range(4)) == 3
-
-
-def test_a_new_task_joins_those_that_read_the_same() -> None:
     before = {TaskRef("views+clicks", task): 3 - task for task in range(4)}
     assert under_elastic(2, before, 4) == [[3, 7], [2, 6], [1, 5], [0, 4]]
 
@@ -291,20 +261,11 @@ def companies(scheme: str, groups: int = 1) -> list[list[list[int]]]:
     return [[[ref.task for ref in tasks] for tasks in read_together(plan, group)] for group in plan.groups]
 
 
-def test_by_the_greatest_common_divisor_nobody_reads_what_another_does() -> None:
+def test_tasks_of_a_group_that_share_a_partition_of_any_input_read_together() -> None:
     assert companies("cogroup") == [[[0], [1], [2], [3]]]
-
-
-def test_tasks_that_share_a_partition_of_any_input_read_together() -> None:
     assert companies("elastic(2)") == [[[0, 4], [1, 5], [2, 6], [3, 7]]]
     # Tasks 0 and 4 share flights, tasks 0 and 8 planes as well.
     assert companies("tasks(16)") == [[[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]]]
-
-
-def test_a_task_that_shares_with_two_that_share_nothing_brings_them_together() -> None:
     assert companies("tasks(3)") == [[[0, 1, 2]]]
-
-
-def test_only_tasks_of_one_group_do() -> None:
     by_group = companies("elastic(2)", groups=8)
     assert sorted(by_group) == [[[number]] for number in range(8)]

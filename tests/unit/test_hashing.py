@@ -139,16 +139,13 @@ def test_for_each_width_of_offsets_a_hash_is_compiled_once() -> None:
     assert sorted(starts) == ["readonly array(int32, 1d, C)", "readonly array(int64, 1d, C)"]
 
 
-def test_uuids_of_sixteen_bytes_hash_as_their_text() -> None:
+def test_uuids_hash_as_their_text_and_no_keys_are_no_error() -> None:
     keys = [uuid.UUID(int=7), uuid.UUID("1d7a9b5e-0f3c-4b7a-8a53-0c9f3f5b6d21")]
     array = pa.array([key.bytes for key in keys], pa.binary(16)).cast(pa.uuid())
     for placement in _PLACEMENTS["uuid"]:
         assert placement_hashes(array, "uuid", placement).tolist() == [
             hash_of(placement, "")(key, "uuid") for key in keys
         ]
-
-
-def test_no_keys_at_all_are_no_error() -> None:
     assert placement_hashes(pa.nulls(3), "string").dtype == np.uint32
     assert len(placement_hashes(pa.array([], pa.string()), "string")) == 0
     assert len(placement_hashes(pa.array([], pa.int64()), "long")) == 0
@@ -157,12 +154,9 @@ def test_no_keys_at_all_are_no_error() -> None:
     assert len(placement_hashes(pa.array([], pa.string()), "string", "builtins:len")) == 0
 
 
-def test_java_has_no_hashes_for_bytes() -> None:
+def test_java_has_no_hashes_for_bytes_and_a_wrong_answer_of_a_function_is_refused() -> None:
     with pytest.raises(Refused, match="no common hash"):
         placement_hashes(pa.array([b"a"]), "bytes", "java")
-
-
-def test_a_wrong_answer_of_a_function_of_ones_own_is_refused_and_the_key_shown() -> None:
     with pytest.raises(Refused, match="gives -7 for the key -7\n  where: placement builtins:int"):
         placement_hashes(pa.array([5, -7]), "long", "builtins:int")
 

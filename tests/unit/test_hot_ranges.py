@@ -81,7 +81,7 @@ def test_the_partition_of_a_hot_key_is_read_in_ranges_a_wave_before_and_the_othe
     assert (stage.steps, stage.cosets, stage.why) == (whole.steps, whole.cosets, whole.why)
 
 
-def test_the_plan_says_why_and_is_read_as_it_was_stored() -> None:
+def test_the_plan_says_why_and_later_steps_are_as_ever() -> None:
     plan = planned()
     assert stage_reason(plan.stages[0]) == (
         "ranges of at most 1,000 records for flights: partition 1 in 9, as 'N1' has 67 % of the records"
@@ -89,6 +89,7 @@ def test_the_plan_says_why_and_is_read_as_it_was_stored() -> None:
     (exchange,) = plan.exchanges
     assert exchange_reason(exchange) == "flights combines what the tasks of its hot keys left, wanted by total"
     assert decode(Plan, encode(plan), "a plan") == plan
+    assert names(planned(filtered_after)) == ["flights.hot", "flights"]
 
 
 def test_a_plan_differs_by_the_stage_that_reads_ranges_and_by_no_step() -> None:
@@ -166,10 +167,6 @@ def by_day(flights: Flow) -> Flow:
 @pytest.mark.parametrize("build", [joined, grouped, written_too, by_day])
 def test_a_stage_whose_steps_need_the_records_of_a_key_together_is_left(build: Build) -> None:
     assert encode(planned(build)) == encode(planned(build, settings=Settings()))
-
-
-def test_steps_after_the_combine_are_as_ever() -> None:
-    assert names(planned(filtered_after)) == ["flights.hot", "flights"]
 
 
 @pytest.mark.parametrize("declared", [{"null_keys": "own task"}, {"hash": "opaque"}])

@@ -82,15 +82,11 @@ def test_a_key_below_half_of_a_mean_task_is_not_hot() -> None:
     assert one(plan(), figures([100, 100, 100, 100], (key, 50))).key == key
 
 
-def test_a_hot_key_has_its_share_of_its_task_and_of_a_mean_one() -> None:
+def test_a_hot_key_has_its_share_of_its_task_and_is_isolated_by_the_fewest_tasks() -> None:
     (key, *_) = of_task(1)
     found = one(plan(), figures([100, 400, 100, 200], (key, 300)))
     assert (found.stage, found.task, found.records) == (STAGE, 1, 300)
     assert (found.of_task, found.of_mean) == (Fraction(3, 4), Fraction(3, 2))
-
-
-def test_a_hot_key_is_isolated_by_the_fewest_tasks_that_leave_little_beside_it() -> None:
-    (key, *_) = of_task(1)
     # 200 others share with it; a quarter of its own 300 are allowed: so a third of them.
     found = one(plan(), figures([100, 500, 100, 100], (key, 300)))
     assert (found.remedy, found.scheme) == (ISOLATE, tasks_scheme(12))
@@ -110,15 +106,14 @@ def test_hot_keys_of_one_task_are_parted_from_each_other() -> None:
     assert [found.remedy for found in hot_keys(made, many, max_tasks=8)] == [NOTHING, NOTHING]
 
 
-def test_a_key_that_has_its_task_to_itself_needs_no_more_tasks() -> None:
+def test_a_key_alone_in_its_task_or_in_one_no_heavier_or_of_opaque_placement_needs_nothing() -> None:
     (key, *_) = of_task(1)
     found = one(plan(), figures([100, 500, 100, 100], (key, 480)))
     assert (found.remedy, found.scheme) == (NOTHING, None)
     assert "its task holds little else" in found.why
-
-
-def test_a_key_whose_task_is_no_heavier_than_others_needs_nothing() -> None:
-    (key, *_) = of_task(1)
+    found = one(plan(hash=OPAQUE), figures([100, 500, 100, 100], (key, 300)))
+    assert (found.remedy, found.scheme) == (NOTHING, None)
+    assert OPAQUE in found.why
     found = one(plan(), figures([400, 500, 400, 400], (key, 300)))
     assert (found.remedy, found.why) == (NOTHING, "its task has hardly more records than a mean one")
 
@@ -129,13 +124,6 @@ def test_behind_an_exchange_an_aggregated_key_is_combined_before_it_moves() -> N
     assert one(plan(Op.AGGREGATE, moved=True), hot).remedy == COMBINE
     assert one(plan(Op.JOIN, moved=True), hot).remedy == ISOLATE
     assert one(plan(Op.AGGREGATE), hot).remedy == ISOLATE
-
-
-def test_an_opaque_placement_cannot_part_a_key_from_others() -> None:
-    (key, *_) = of_task(1)
-    found = one(plan(hash=OPAQUE), figures([100, 500, 100, 100], (key, 300)))
-    assert (found.remedy, found.scheme) == (NOTHING, None)
-    assert OPAQUE in found.why
 
 
 def test_the_heaviest_come_first_and_records_left_to_others_do_not_count() -> None:
@@ -179,21 +167,15 @@ def inspected(keys: Sequence[str | None], tasks: int = 1, task: int = 0, batch: 
     return inspection.receipt().heavy
 
 
-def test_a_key_with_a_tenth_of_the_records_is_found_among_many() -> None:
+def test_a_heavy_key_is_found_among_many_also_only_in_the_end_or_rare_in_parts() -> None:
     keys = [TAILS[0] if n % 10 == 0 else TAILS[1 + n % 1999] for n in range(20_000)]
     (heavy,) = inspected(keys)
     assert heavy.key == TAILS[0]
     assert 1900 <= heavy.records <= keys.count(TAILS[0])
-
-
-def test_a_key_that_is_heavy_only_in_the_end_is_found() -> None:
     keys = [*TAILS, *TAILS, *["late"] * 2000]
     (heavy,) = inspected(keys)
     assert heavy.key == "late"
     assert 1500 < heavy.records <= 2000
-
-
-def test_a_key_that_has_a_seat_is_counted_where_it_is_rare_too() -> None:
     quiet = [*TAILS[:499], "often"]
     loud = ["often" if n % 5 == 0 else TAILS[n] for n in range(2000)]
     (heavy,) = inspected([*quiet, *loud, *quiet, *quiet], batch=500)
@@ -201,9 +183,14 @@ def test_a_key_that_has_a_seat_is_counted_where_it_is_rare_too() -> None:
     assert 400 < heavy.records <= 403
 
 
-def test_keys_that_are_all_alike_are_not_heavy() -> None:
+def test_only_heavy_keys_that_a_task_takes_count() -> None:
     assert inspected(TAILS * 5) == ()
     assert inspected(["few"] * 99) == ()
+    keys = [TAILS[0]] * 500 + TAILS
+    owner = placement_hash(TAILS[0]) % 3
+    found = [inspected(keys, 3, task) for task in range(3)]
+    assert [bool(heavy) for heavy in found] == [task == owner for task in range(3)]
+    assert found[owner] == (HeavyKey(TAILS[0], 501),)
 
 
 @settings(deadline=None, max_examples=examples(30))
@@ -216,14 +203,6 @@ def test_a_heavy_key_never_has_more_records_than_it_had(keys: list[str | None], 
     for key, count in counts.items():
         if count >= 100 and 2 * count > len(keys):
             assert key in {each.key for each in heavy} or 2 * count - len(keys) < 100
-
-
-def test_only_what_a_task_takes_counts() -> None:
-    keys = [TAILS[0]] * 500 + TAILS
-    owner = placement_hash(TAILS[0]) % 3
-    found = [inspected(keys, 3, task) for task in range(3)]
-    assert [bool(heavy) for heavy in found] == [task == owner for task in range(3)]
-    assert found[owner] == (HeavyKey(TAILS[0], 501),)
 
 
 OWN = Settings(hot_keys=HotKeys.OWN_TASK)
@@ -371,15 +350,12 @@ def test_no_more_keys_have_tasks_than_would_double_them() -> None:
 # ---- hysteresis
 
 
-def test_a_key_keeps_its_task_down_to_half_of_what_gave_it_one() -> None:
+def test_a_key_keeps_its_task_and_number_down_to_half_of_what_gave_it_one() -> None:
     begun = planned(keys={"bot": 5_000})
     assert own(begun) == ["bot"]
     assert own(planned(keys={"bot": 4_900})) == []
     assert own(planned(keys={"bot": 2_500}, published=begun)) == ["bot"]
     assert own(planned(keys={"bot": 2_400}, published=begun)) == []
-
-
-def test_a_key_keeps_the_number_of_its_task_beside_a_heavier_one() -> None:
     begun = planned(keys={"bot": 10_000})
     assert own(planned(keys={"bot": 10_000, "N1": 30_000}, published=begun)) == ["bot", "N1"]
     assert own(planned(keys={"bot": 10_000, "N1": 30_000})) == ["N1", "bot"]

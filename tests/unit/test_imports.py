@@ -38,13 +38,12 @@ def test_the_core_imports_nothing_but_the_standard_library_and_its_codec() -> No
     assert loaded(*PURE) - CODEC == {"partitioning"}
 
 
-def test_the_store_in_s3_alone_brings_boto3() -> None:
+def test_no_light_import_brings_a_heavy_one() -> None:
     assert loaded(IN_S3) & HEAVY == {"boto3", "botocore"}
     assert loaded("partitioning.documents.stores") - CODEC == {"partitioning"}
-
-
-def test_a_file_of_tests_imports_what_its_pipelines_do_and_a_run_the_rest() -> None:
     assert loaded("coset.testing") - CODEC == {"coset", "partitioning"}
+    looking = ("backfills", "batches", "metrics", "plans", "state", "status", "trial")
+    assert "great_expectations" not in loaded(*(f"coset.cli.{name}" for name in looking))
 
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "dags/pipelines").glob("[!_]*.py")))
@@ -57,11 +56,6 @@ def test_the_linter_finds_no_import_that_the_design_forbids() -> None:
     done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", 0 broken" in done.stdout
-
-
-def test_commands_that_judge_nothing_do_without_the_seconds_that_great_expectations_takes_to_import() -> None:
-    looking = ("backfills", "batches", "metrics", "plans", "state", "status", "trial")
-    assert "great_expectations" not in loaded(*(f"coset.cli.{name}" for name in looking))
 
 
 PRODUCT = ("coset", "expectations", "partitioning", "spark_jobs")
@@ -80,16 +74,13 @@ FILES = {
 }
 
 
-def test_a_public_class_name_stands_once() -> None:
+def test_public_class_names_and_file_names_stand_once() -> None:
     places = defaultdict(list)
     for file in _files():
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(file)
     assert _repeated(places, CLASSES) == {}
-
-
-def test_a_file_name_stands_once() -> None:
     places = defaultdict(list)
     for file in _files():
         places[file.name].append(file)

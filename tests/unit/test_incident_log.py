@@ -84,10 +84,13 @@ def test_a_hint_that_is_lost_or_wrong_changes_nothing(hint: bytes | None) -> Non
     assert (log.latest().number, log.latest().open[0].failures) == (now.number + 1, 10)
 
 
-def test_a_run_that_passes_writes_nothing_if_nothing_was_wrong() -> None:
+def test_nothing_is_written_if_nothing_was_wrong_and_backfills_are_apart() -> None:
     store = MemoryStore()
     assert IncidentLog(store, "late").record(Passed(AT), this_process()) == ()
     assert list(store.list("")) == []
+    failed(IncidentLog(store, "late", WatchedRuns.BACKFILLS))
+    assert IncidentLog(store, "late").record(Passed(AT), this_process()) == ()
+    assert len(IncidentLog(store, "late", WatchedRuns.BACKFILLS).latest().open) == 1
 
 
 def test_where_nobody_can_be_told_for_long_the_oldest_messages_are_given_up() -> None:
@@ -97,13 +100,6 @@ def test_where_nobody_can_be_told_for_long_the_oldest_messages_are_given_up() ->
         log.record(Passed(AT), None)
     due = log.latest().due
     assert (len(due), due[-1].incident.number) == (MOST_DUE, MOST_DUE - 1)
-
-
-def test_incidents_of_backfills_are_apart() -> None:
-    store = MemoryStore()
-    failed(IncidentLog(store, "late", WatchedRuns.BACKFILLS))
-    assert IncidentLog(store, "late").record(Passed(AT), this_process()) == ()
-    assert len(IncidentLog(store, "late", WatchedRuns.BACKFILLS).latest().open) == 1
 
 
 def test_a_damaged_document_is_refused() -> None:

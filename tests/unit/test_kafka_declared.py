@@ -37,11 +37,13 @@ def declared(source: str = BROKERS, **words: Any) -> Stream:
     return made.streams[0]
 
 
-def test_a_stream_is_read_from_the_brokers_that_its_source_names() -> None:
+def test_a_stream_is_read_from_the_brokers_that_its_source_names_and_a_landed_one_says_nothing_of_them() -> None:
     stream = declared()
     assert stream.origin == KafkaSource(("broker-a:9092", "broker-b:9092"))
     assert (stream.sparse, stream.counted_by_plan) == (BY_THE_BROKER, False)
     assert checked(stream) == stream
+    stream = declared("s3://landing/topics", format="parquet", columns=None)
+    assert (stream.sparse, stream.schema, stream.counted_by_plan) == (UNSET, UNSET, True)
 
 
 def test_the_pages_example_is_such_a_stream() -> None:
@@ -50,11 +52,6 @@ def test_the_pages_example_is_such_a_stream() -> None:
     exec(page.partition("```python\n")[2].partition("```")[0], names)
     (stream,) = names["pipeline"].streams
     assert (stream.name, stream.origin) == ("flights", KafkaSource(("broker-a:9092", "broker-b:9092")))
-
-
-def test_a_landed_stream_says_nothing_of_it() -> None:
-    stream = declared("s3://landing/topics", format="parquet", columns=None)
-    assert (stream.sparse, stream.schema, stream.counted_by_plan) == (UNSET, UNSET, True)
 
 
 @pytest.mark.parametrize(

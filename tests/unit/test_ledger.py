@@ -48,19 +48,12 @@ def commit(ledger: Ledger, plan: Plan) -> Commit:
     return ledger.put_commit(Commit(digest(plan), plan.batch, "sha256:0", ()))
 
 
-def test_a_new_pipeline_stands_nowhere(ledger: Ledger) -> None:
+def test_a_batch_is_open_until_the_commit_of_its_verdict_is_there(ledger: Ledger) -> None:
     assert ledger.standing() == Standing()
     assert not ledger.standing().open
-
-
-def test_a_plan_without_a_verdict_is_open(ledger: Ledger) -> None:
     plan = put_plan(ledger)
     assert ledger.standing() == Standing(plan)
     assert ledger.standing().open
-
-
-def test_a_batch_that_is_to_be_published_is_open_until_its_commit_is_there(ledger: Ledger) -> None:
-    plan = put_plan(ledger)
     verdict = decide(ledger, plan)
     assert ledger.standing() == Standing(plan, verdict, None, plan)
     assert ledger.standing().open

@@ -28,14 +28,11 @@ def ran(**at: str) -> list[Receipt]:
     return [Receipt("sha256:0", int(group[1:]), 0, (), location=location) for group, location in at.items()]
 
 
-def test_receipts_say_where_groups_and_their_tasks_ran() -> None:
+def test_receipts_say_where_groups_ran_and_what_is_missing_is_unknown() -> None:
     known = locations(MemoryStore(), PLAN, ran(g0="h0", g1="h1", g2="h1"))
     assert known == Locality(
         {0: "h0", 1: "h1", 2: "h1"}, dict(zip(REFS, ("h0", "h0", "h1", "h1", "h1", "h1"), strict=True))
     )
-
-
-def test_what_is_missing_is_unknown() -> None:
     assert locations(MemoryStore(), PLAN, ran(g0="", g1="")) is None
     assert locations(MemoryStore(), PLAN, ran(g1="h1")) == Locality({1: "h1"}, {REFS[2]: "h1", REFS[3]: "h1"})
 

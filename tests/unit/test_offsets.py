@@ -23,19 +23,17 @@ from spark_jobs.engine.offset_digests import NAMED, Gaps, digest_of
 FLIGHTS_3 = StreamPartition("flights", 3)
 
 
-def test_a_range_prints_as_the_design_writes_it_and_parses_back() -> None:
+def test_ranges_print_parse_and_sort_by_stream_then_partition_number_then_offset() -> None:
     text = "flights-3@[100,250)"
     assert OffsetRange.parse(text) == OffsetRange(FLIGHTS_3, 100, 250)
     assert str(OffsetRange.parse(text)) == text
     assert len(OffsetRange.parse(text)) == 150
-
-
-def test_an_empty_range_is_a_range() -> None:
     assert len(OffsetRange(FLIGHTS_3, 7, 7)) == 0
-
-
-def test_a_stream_name_may_end_like_a_partition() -> None:
     assert StreamPartition.parse("flights-3-4") == StreamPartition("flights-3", 4)
+    with pytest.raises(Refused, match="is negative"):
+        StreamPartition("flights", -1)
+    texts = ["a-2@[0,1)", "a-10@[0,1)", "a-10@[1,2)", "b-0@[0,1)"]
+    assert [str(each) for each in sorted(OffsetRange.parse(text) for text in reversed(texts))] == texts
 
 
 @pytest.mark.parametrize(
@@ -66,20 +64,10 @@ def test_what_is_no_stream_partition_is_refused(text: str) -> None:
         StreamPartition.parse(text)
 
 
-def test_partitions_are_numbered_from_zero() -> None:
-    with pytest.raises(Refused, match="is negative"):
-        StreamPartition("flights", -1)
-
-
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "naïve", "a\n", "x" * 250, 'a"b'])
 def test_a_name_that_kafka_would_not_take_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="is no name for a table"):
         check_name(name, "table")
-
-
-def test_ranges_sort_by_stream_then_partition_number_then_offset() -> None:
-    texts = ["a-2@[0,1)", "a-10@[0,1)", "a-10@[1,2)", "b-0@[0,1)"]
-    assert [str(each) for each in sorted(OffsetRange.parse(text) for text in reversed(texts))] == texts
 
 
 # ---- digests
@@ -200,29 +188,23 @@ def test_a_file_that_is_lost_among_whole_ones_is_nobodys(lost: int, before: int,
     assert between(views("dense"), there) == [Explained.NOBODY]
 
 
-def test_a_file_that_is_lost_among_transactions_is_nobodys() -> None:
+def test_a_lost_file_or_more_than_the_declared_number_is_nobodys() -> None:
     # Ten records and a marker each; five transactions in a file, one of which is gone.
     kept = [offset for offset in range(330) if offset % 11 < 10]
     there = files(kept, 50)
     del there[2]
     assert between(views("sparse"), there).count(Explained.NOBODY) == 1
     assert between(views("sparse(60)"), there).count(Explained.DECLARED) == 1
-
-
-def test_more_than_the_declared_number_is_nobodys_whatever_lies_around() -> None:
     kept = [offset for offset in range(0, 4000, 40)]
     assert set(between(views("sparse(38)"), files(kept, 10))) == {Explained.NOBODY}
     assert set(between(views("sparse(39)"), files(kept, 10))) == {Explained.COMPACTED}
 
 
-def test_what_is_missing_right_behind_what_was_read_is_judged_by_what_follows() -> None:
+def test_what_is_missing_at_an_end_is_judged_by_the_file_that_is_next_to_it() -> None:
     whole, thin = InputFile("a", 9, "", 40, 60), InputFile("b", 9, "", 40, 60, missing=15)
     assert [gap.explained for gap in gaps(views("sparse"), 0, 0, [whole], ())] == [Explained.NOBODY]
     holes = [gap.explained for gap in gaps(views("sparse"), 0, 0, [thin], ()) if gap.file is None]
     assert holes == [Explained.COMPACTED]
-
-
-def test_what_is_missing_behind_the_last_file_is_judged_by_that_file() -> None:
     whole, thin = InputFile("a", 9, "", 0, 20), InputFile("a", 9, "", 0, 20, missing=15)
     assert [(gap.offsets.start, gap.explained) for gap in gaps(views("sparse"), 0, 0, [whole], (), 25)] == [
         (20, Explained.NOBODY)

@@ -126,22 +126,16 @@ def test_a_partitioner_is_given_the_shares_of_the_last_batch_with_what_each_took
     assert seen == [(shares, PartitioningContext("flights", 5, 8, (TAIL,)))]
 
 
-def test_at_first_there_are_no_shares() -> None:
+def test_at_first_and_after_a_stage_that_kept_no_keys_together_there_are_no_shares() -> None:
     seen.clear()
     deal(by("Answers", shares=[Share(1, (0,))]))
     assert seen == [((), PartitioningContext("flights", 0, 8, (TAIL,)))]
-
-
-def test_after_a_stage_that_kept_no_keys_together_there_are_no_shares() -> None:
     assert current_shares(stage(2, (), ()), {}) == ()
 
 
-def test_shares_of_different_moduli_are_brought_to_the_widest() -> None:
+def test_shares_of_different_moduli_are_brought_to_the_widest_and_equal_deals_are_equal() -> None:
     answer = [Share(4, (1,)), Share(8, (4,)), Share(4, (2, 3)), Share(8, (0,))]
     assert deal(by("Answers", shares=answer)) == Shares(8, ((1, 5), (4,), (2, 3, 6, 7), (0,)), ())
-
-
-def test_equal_deals_are_equal_whatever_modulus_they_are_written_in() -> None:
     one = [Share(2, (0,)), Share(4, (1,)), Share(4, (3,))]
     other = [Share(8, (0, 6, 4, 2)), Share(4, (1,)), Share(8, (7, 3))]
     assert deal(by("Answers", shares=one)) == deal(by("Answers", shares=other)) == Shares(4, ((0, 2), (1,), (3,)), ())
@@ -166,24 +160,18 @@ def test_all_that_is_wrong_with_an_answer_is_said_at_once() -> None:
     ]
 
 
-def test_long_lists_of_lost_residues_are_cut() -> None:
+def test_answers_that_are_too_long_too_fine_or_no_shares_are_refused() -> None:
     assert refused([Share(64, (0,))]) == [
         "keys with h(key) mod 64 = 1, 2, 3, 4, 5, 6, 7, 8 and 55 more are in no share"
     ]
+    assert refused([Share(1, (0,)), 1]) == ["it gives something else than shares"]
+    answer = [Share(1009, tuple(range(1009))), Share(1013, (0,)), Share(1019, (0,))]
+    assert refused(answer) == ["its moduli have 1,041,537,223 residues in common, more than 1,048,576"]
 
 
 @pytest.mark.parametrize("answer", [None, [], (), {}])
 def test_an_answer_without_shares_is_refused(answer: Any) -> None:
     assert refused(answer) == ["it gives no shares"]
-
-
-def test_an_answer_of_something_else_is_refused() -> None:
-    assert refused([Share(1, (0,)), 1]) == ["it gives something else than shares"]
-
-
-def test_moduli_that_would_cut_the_key_space_too_fine_are_refused() -> None:
-    answer = [Share(1009, tuple(range(1009))), Share(1013, (0,)), Share(1019, (0,))]
-    assert refused(answer) == ["its moduli have 1,041,537,223 residues in common, more than 1,048,576"]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +210,7 @@ def test_what_was_kept_removed_and_made_shows_in_the_keys_owned() -> None:
     assert [(share.task, str(share)) for share in found.new] == [(0, "h(key) mod 4 = 0"), (3, "h(key) mod 4 = 3")]
 
 
-def test_a_partitioner_is_told_once_its_plan_is_accepted() -> None:
+def test_the_partitioner_of_the_settings_is_told_once_its_plan_is_accepted() -> None:
     seen.clear()
     before, after, own = stage(2, (0,), (1,)), stage(2, (0, 1)), f"{__name__}:Answers"
     pipeline = Pipeline("delays", partitioners={"flights": own})
@@ -230,9 +218,6 @@ def test_a_partitioner_is_told_once_its_plan_is_accepted() -> None:
     notify(plan(after), None, Pipeline("delays"), Settings(partitioners={"flights": own}))
     notify(plan(after), plan(before), Pipeline("delays"), Settings(partitioners={"planes": own}))
     assert seen == [changes(before, after), Changes((), (), (Share(1, (0,), 0),))]
-
-
-def test_settings_name_another_partitioner_than_the_pipeline() -> None:
     seen.clear()
     pipeline = Pipeline("delays", partitioners={"flights": "partitioning.planning.partitioners.partitioners:Nothing"})
     notify(plan(stage(1, (0,))), None, pipeline, Settings(partitioners={"flights": f"{__name__}:Answers"}))
@@ -338,16 +323,13 @@ def test_where_every_residue_of_cold_shares_has_a_cold_sibling_they_become_even(
     assert keys(repartitioned([replace(each, load=-1) for each in ApexKeys(tasks).define((), context)])) == after
 
 
-def test_where_some_have_none_two_siblings_own_what_both_owned() -> None:
+def test_only_siblings_of_one_modulus_own_together_what_both_owned() -> None:
     shares = (Share(4, (0, 3), load=-1), Share(4, (1,)), Share(4, (2,), load=-1))
     assert keys(repartitioned(shares)) == [(4, (0, 2, 3)), (4, (1,))]
     assert keys(repartitioned([Share(8, (0, 1), load=-1), Share(8, (4, 5), load=-1), Share(4, (2, 3))])) == [
         (4, (0, 1)),
         (4, (2, 3)),
     ]
-
-
-def test_cold_shares_of_different_moduli_are_no_siblings() -> None:
     cold = (Share(4, (0,), load=-1), Share(4, (2,)), Share(2, (1,), load=-1))
     assert repartitioned(cold) == cold
 

@@ -34,17 +34,11 @@ def tasks(plan: Plan) -> list[Box]:
     return list(stages[0].holds)
 
 
-def test_a_merge_with_an_exchange_is_drawn_as_the_golden_files() -> None:
+def test_merges_waves_and_levels_of_unifiers_are_drawn_as_the_golden_files_and_the_docs_show_them() -> None:
     expect_golden("picture_merged.svg", svg(drawing(merged())))
     expect_golden("picture_merged.mermaid.md", mermaid(drawing(merged())))
-
-
-def test_waves_with_levels_of_unifiers_are_drawn_as_the_golden_files() -> None:
     expect_golden("picture_waves.svg", svg(drawing(unified())))
     expect_golden("picture_waves.mermaid.md", mermaid(drawing(unified())))
-
-
-def test_the_picture_in_the_docs_is_the_golden_file() -> None:
     root = Path(__file__).parents[2]
     page = (root / "docs" / "pictures" / "merged.svg").read_text()
     assert page == (root / "tests" / "golden" / "picture_merged.svg").read_text()
@@ -58,12 +52,9 @@ def test_a_picture_is_one_well_formed_document_without_scripts_or_links(plan: Pl
     assert not [name for each in root.iter() for name in each.attrib if "href" in name or name.startswith("on")]
 
 
-def test_up_to_twelve_tasks_are_drawn_one_by_one() -> None:
+def test_up_to_twelve_tasks_are_drawn_one_by_one_and_of_more_those_between_together() -> None:
     assert [box.lines[0] for box in tasks(tails("tasks(12)"))] == [f"task {number}" for number in range(12)]
     assert tasks(tails("tasks(3)"))[2].lines == ("task 2", "group 0", "flights 2, 5, 8, 11", "planes 0-7")
-
-
-def test_of_three_hundred_tasks_the_first_and_the_last_are_drawn_and_those_between_together() -> None:
     drawn = tasks(tails("tasks(300)", groups=20))
     assert [box.lines[0] for box in drawn] == ["task 0", "task 1", "tasks 2-298", "task 299"]
     assert drawn[2].lines[1:] == ("groups 0-19", "flights: 1 partition each", "planes: 2 partitions each")
@@ -104,16 +95,13 @@ def test_an_exchange_its_unifiers_and_state_are_drawn_between_the_stages() -> No
     assert {"moves 600 records", "spares 2,000 records"} <= set(texts(merged()))
 
 
-def test_a_result_of_an_earlier_wave_is_drawn_from_its_stage() -> None:
-    _, physical, _ = drawing(fed()).parts
-    assert ("stage sales", "totals for totals+back.exchange") in physical.arrows
-
-
-def test_each_wave_stands_below_the_one_before() -> None:
+def test_stages_stand_below_each_other_and_results_are_drawn_from_theirs() -> None:
     frames = {each.box.name: each for each in laid_out(drawing(unified())).frames if each.box.kind == "stage"}
     order = sorted(frames, key=lambda name: frames[name].y)
     named = ("views", "part.exchange.1", "part.exchange.2", "part.exchange", "sized.exchange")
     assert order == [f"stage {name}" for name in named]
+    _, physical, _ = drawing(fed()).parts
+    assert ("stage sales", "totals for totals+back.exchange") in physical.arrows
 
 
 def test_names_are_escaped_in_both_pictures() -> None:
@@ -126,16 +114,13 @@ def test_names_are_escaped_in_both_pictures() -> None:
     assert '["a#60;b#62;#38;#34;c#34;#35;d#96;"]' in mermaid(odd)
 
 
-def test_a_name_that_is_too_long_is_shortened_and_kept_whole_as_its_tooltip() -> None:
+def test_a_text_that_is_too_long_is_broken_then_shortened_and_kept_whole_as_its_tooltip() -> None:
     name = "a_stream_" * 20
     box = Drawing("long", (BoxGroup("part", (Box(name, "stream", (name,)),), ()),))
     (frame,) = laid_out(box).frames
     assert [text.line.full for text in frame.texts] == [name, name]
     assert frame.width < 300
     assert f"<title>{name}</title>" in svg(box)
-
-
-def test_text_is_broken_after_punctuation_before_it_is_shortened() -> None:
     lines = fitted("flights+planes+weather.exchange", 150)
     assert [line.text for line in lines] == ["flights+planes+", "weather.exchange"]
     assert {line.full for line in lines} == {""}

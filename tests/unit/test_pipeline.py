@@ -41,17 +41,11 @@ def sql(pipeline: Pipeline) -> str:
     return pipeline.steps[-1].sql
 
 
-def test_a_filter_keeps_all_columns(pipeline: Pipeline, flights: Flow) -> None:
+def test_steps_of_one_flow_are_compiled_with_the_key(pipeline: Pipeline, flights: Flow) -> None:
     flights.filter("dep_delay > 0 OR dep_delay IS NULL")
     assert sql(pipeline) == 'SELECT * FROM "flights" AS "flights" WHERE dep_delay > 0 OR dep_delay IS NULL'
-
-
-def test_a_select_always_keeps_the_key(pipeline: Pipeline, flights: Flow) -> None:
     flights.select("dep_delay + 1 AS later, _partition")
     assert sql(pipeline) == 'SELECT "tailnum", dep_delay + 1 AS later, _partition FROM "flights" AS "flights"'
-
-
-def test_an_aggregate_is_by_the_key(pipeline: Pipeline, flights: Flow) -> None:
     flights.aggregate("count(*) AS flights")
     assert sql(pipeline) == 'SELECT "tailnum", count(*) AS flights FROM "flights" AS "flights" GROUP BY ALL'
     flights.aggregate("count(*) AS flights", by="month", name="monthly")
@@ -110,11 +104,14 @@ def test_what_the_user_wrote_is_kept_beside_the_sql(pipeline: Pipeline, flights:
     assert pipeline.steps[0].expressions == ("planes.seats", "planes.year < 2000")
 
 
-def test_a_write_holds_its_expectations_as_canonical_text(pipeline: Pipeline, flights: Flow) -> None:
+def test_a_write_and_its_stream_hold_what_was_declared(pipeline: Pipeline, flights: Flow) -> None:
     flights.write("all_flights", lineage=True, expect=({"type": "t", "kwargs": {"b": 1, "a": None}},))
     assert pipeline.writes == (
         Write("all_flights", "flights", "tailnum", True, ('{"kwargs":{"a":null,"b":1},"type":"t"}',)),
     )
+    flights.repartition(6, hash="shop.codecs:country")
+    flights.repartition(name="again")
+    assert [(step.partitions, step.hash) for step in pipeline.steps] == [(6, "shop.codecs:country"), (None, "murmur2")]
 
 
 @pytest.mark.parametrize("value", [math.nan, object()])
@@ -262,12 +259,6 @@ def test_a_process_declares_what_its_function_gives(pipeline: Pipeline, flights:
     )
     assert (second.rekeys, second.keyed, second.partitions) == (True, False, None)
     assert third.partitions == 1
-
-
-def test_a_repartition_keeps_what_was_asked_for(pipeline: Pipeline, flights: Flow) -> None:
-    flights.repartition(6, hash="shop.codecs:country")
-    flights.repartition(name="again")
-    assert [(step.partitions, step.hash) for step in pipeline.steps] == [(6, "shop.codecs:country"), (None, "murmur2")]
 
 
 def test_a_step_more_changes_no_other_name(pipeline: Pipeline, flights: Flow) -> None:

@@ -16,7 +16,7 @@ from partitioning.values import replace
 from tests.plans import plan_of, tails, tails_found, wide
 
 
-def test_a_digest_is_worked_out_once_and_is_that_of_the_value_after_a_change_too() -> None:
+def test_a_digest_is_worked_out_once_and_looking_at_a_document_changes_nothing() -> None:
     plan = plan_of(tails(), tails_found())
     first = digest(plan)
     assert digest(plan) is first
@@ -24,6 +24,11 @@ def test_a_digest_is_worked_out_once_and_is_that_of_the_value_after_a_change_too
     assert digest(changed) == json.loads(encode(changed))["digest"] != first
     assert digest(replace(changed, batch=plan.batch)) == first
     assert digest(decode(Plan, encode(changed), "a plan")) == digest(changed)
+    one, other = plan_of(tails(), tails_found()), plan_of(tails(), tails_found())
+    digest(one)
+    one.stream("flights")
+    assert one == other
+    assert encode(one) == encode(other)
 
 
 def test_what_a_plan_looks_up_is_that_of_the_value_after_a_change_too() -> None:
@@ -35,14 +40,6 @@ def test_what_a_plan_looks_up_is_that_of_the_value_after_a_change_too() -> None:
     changed = replace(plan, streams=(later, plan.streams[1]), stages=(replace(stage, cosets=3),))
     assert changed.stream("flights").partitions[0].end == 9
     assert changed.stage(stage.name).cosets == 3
-
-
-def test_documents_that_were_looked_at_are_still_equal_to_those_that_were_not() -> None:
-    one, other = plan_of(tails(), tails_found()), plan_of(tails(), tails_found())
-    digest(one)
-    one.stream("flights")
-    assert one == other
-    assert encode(one) == encode(other)
 
 
 STAGE = "flights+planes"
@@ -63,15 +60,12 @@ def sent(plan: Plan, task: int) -> bytes:
     return encode(order_of(plan, digest(plan), TaskRef(STAGE, task), 0, ROOT, {}))
 
 
-def test_an_order_does_not_grow_with_the_number_of_tasks(few: Plan, many: Plan) -> None:
+def test_orders_of_few_and_of_many_tasks_differ_in_their_figures_alone(few: Plan, many: Plan) -> None:
     short, long = ({len(sent(plan, task)) for task in range(tasks)} for tasks, plan in ((10, few), (10_000, many)))
     print(
         f"orders of 10 tasks: {min(short):,} to {max(short):,} bytes; of 10,000 tasks: {min(long):,} to {max(long):,}"
     )
     assert max(long) - max(short) < 100
-
-
-def test_orders_of_few_and_of_many_tasks_differ_in_their_figures_alone(few: Plan, many: Plan) -> None:
     assert without_figures(sent(few, 7)) == without_figures(sent(many, 7)) == without_figures(sent(many, 9_999))
 
 

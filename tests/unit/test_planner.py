@@ -39,13 +39,10 @@ def ranges(plan: Plan) -> list[str]:
     return [str(each) for each in plan.ranges()]
 
 
-def test_the_first_batch_reads_all_there_is() -> None:
+def test_the_first_batch_reads_all_there_is_from_where_the_landed_files_start() -> None:
     plan = plan_of(plain(), [arrived("a", [250, 0])])
     assert ranges(plan) == ["a-0@[0,250)", "a-1@[0,0)"]
     assert (plan.batch, plan.parent, plan.records) == (0, None, 250)
-
-
-def test_the_first_batch_starts_where_the_landed_files_start() -> None:
     plan = plan_of(plain(1), [arrived("a", [250], beginning=70)])
     assert ranges(plan) == ["a-0@[70,250)"]
     assert plan.streams[0].partitions[0].committed == 70
@@ -67,27 +64,20 @@ def test_the_files_that_hold_the_range_are_pinned_and_their_share_of_bytes_count
     assert [(file.start, file.end) for file in partition.files] == [(100, 200), (200, 300)]
 
 
-def test_a_limit_bounds_each_stream_partition_and_leaves_the_rest_for_later() -> None:
+def test_a_limit_bounds_each_stream_partition_and_never_a_table() -> None:
     plan = plan_of(plain(), [arrived("a", [250, 30])], limit=100)
     assert ranges(plan) == ["a-0@[0,100)", "a-1@[0,30)"]
-
-
-def test_a_limit_never_cuts_a_table() -> None:
     plan = plan_of(tails(), tails_found(), limit=10)
     assert plan.stream("flights").range(0).end == 10
     assert plan.stream("planes").range(0).end == 100
 
 
-def test_a_table_is_read_whole_in_every_batch() -> None:
+def test_a_table_is_read_whole_in_every_batch_and_alone_makes_one() -> None:
     first = plan_of(tails(), tails_found())
     second = plan_of(tails(), tails_found(flights=300, planes=110), batch=1, published=first)
     assert str(second.stream("planes").range(3)) == "planes-3@[0,110)"
     assert second.stream("planes").partitions[3].committed == 100
     assert str(second.stream("flights").range(3)) == "flights-3@[250,300)"
-
-
-def test_a_table_alone_that_grew_makes_a_batch() -> None:
-    first = plan_of(tails(), tails_found())
     assert plan_of(tails(), tails_found(planes=101), batch=1, published=first).stream("flights").range(0).end == 250
 
 
@@ -118,12 +108,9 @@ def test_a_stream_may_not_lose_what_was_not_read() -> None:
     assert re.findall(r"--accept-loss '(\S+)'", finding.then) == [f"flights-{n}@[250,300)" for n in range(12)]
 
 
-def test_nothing_new_is_no_plan() -> None:
+def test_nothing_new_and_nothing_at_all_are_no_plan() -> None:
     first = plan_of(tails(), tails_found())
     assert plan_batch(tails(), tails_found(), RESULTS, batch=1, published=first) is None
-
-
-def test_nothing_at_all_is_no_plan() -> None:
     assert plan_batch(tails(), tails_found(0, 0), RESULTS) is None
 
 
@@ -172,11 +159,6 @@ def test_every_input_of_a_plan_is_in_its_identity() -> None:
     assert len({digest(plan) for plan in plans}) == len(plans)
 
 
-def test_groups_add_up_what_their_tasks_read() -> None:
-    plan = plan_of(tails(), tails_found())
-    assert [(group.bytes, group.records) for group in plan.groups] == [(19000, 1900), (19000, 1900)]
-
-
 @pytest.mark.parametrize(("hash", "most"), [(MURMUR2, KEYS_COMPARED), (OPAQUE, OPAQUE_KEYS_COMPARED)])
 @pytest.mark.parametrize(("over", "sample"), [(1 - KEYS_COMPARED, 1), (0, 1), (1, 2)])
 def test_all_keys_are_compared_until_there_are_too_many(hash: str, most: int, over: int, sample: int) -> None:
@@ -198,10 +180,12 @@ def by_delay(partitions: int = 4) -> Pipeline:
     return pipeline
 
 
-def test_each_wave_has_groups_of_its_own_numbered_through() -> None:
+def test_groups_add_up_what_their_tasks_read_in_each_wave() -> None:
     plan = plan_of(by_delay(), [arrived("a", [100] * 4)], groups=3)
     assert [(group.group, group.wave) for group in plan.groups] == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1)]
     assert {task.stage for group in plan.groups[3:] for task in group.tasks} == {"a.partial.exchange"}
+    plan = plan_of(tails(), tails_found())
+    assert [(group.bytes, group.records) for group in plan.groups] == [(19000, 1900), (19000, 1900)]
 
 
 def test_what_is_moved_and_what_is_state_is_sized_by_the_last_batch() -> None:
@@ -224,13 +208,10 @@ def test_the_records_that_move_of_a_stream_are_counted_and_not_estimated() -> No
     assert [(exchange.source, exchange.moves) for exchange in plan.exchanges] == [("b", 10)]
 
 
-def test_the_grouper_that_was_asked_for_is_used_and_named_in_the_plan() -> None:
+def test_the_grouper_that_was_asked_for_and_the_reasons_of_moves_are_in_the_plan() -> None:
     plan = plan_of(by_delay(), [arrived("a", [10, 20, 30, 40])], settings=Settings(grouper="round-robin"))
     assert plan.grouper == "round-robin"
     assert [task.task for task in plan.groups[0].tasks] == [0, 2]
-
-
-def test_tasks_that_run_in_another_group_are_named_with_the_reason() -> None:
     first = plan_of(by_delay(), [arrived("a", [10] * 4)], groups=4)
     plan = plan_of(by_delay(), [arrived("a", [20] * 4)], batch=1, published=first, groups=2)
     assert plan.moves

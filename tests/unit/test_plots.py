@@ -67,9 +67,18 @@ def test_what_is_usual_is_learned_from_the_thirty_before_and_not_from_what_comes
         assert usual == usual_from(before[-30:])
 
 
-def test_a_batch_of_ten_times_as_much_is_unusual_and_one_of_a_little_more_is_not() -> None:
+def test_what_is_unusual_is_told_by_those_that_were_proved_and_gaps_are_no_values() -> None:
     plot = there(Plot.of(RECORDS, rows(100, 103, 98, 101, 99, 1000, 104)))
     assert [point.unusual for point in plot.points] == [False] * 5 + [True, False]
+    made = rows(*[10] * 10, *[900] * 10, 10)
+    for failed in made[10:20]:
+        failed["success"] = False
+    plot = there(Plot.of(RECORDS, made))
+    assert [point.unusual for point in plot.points] == [False] * 10 + [True] * 10 + [False]
+    assert {point.usual for point in plot.points[5:]} == {"9 to 11"}
+    plot = there(Plot.of(RECORDS, rows(9, 9, 9, 9, 9, None, 9)))
+    assert [point.row["batch"] for point in plot.points] == [0, 1, 2, 3, 4, 6]
+    assert len(plot.bands) == 1
 
 
 def test_one_value_far_above_what_was_usual_does_not_press_the_others_to_the_ground() -> None:
@@ -81,16 +90,6 @@ def test_one_value_far_above_what_was_usual_does_not_press_the_others_to_the_gro
     assert marks(plot, set()).count('class="above"') == 1
     # Without any usual range there is none above.
     assert not any(point.above for point in Plot.of(RECORDS, rows(1, 50_000)).points)  # type: ignore[union-attr]
-
-
-def test_a_gap_in_what_is_known_is_no_value_and_parts_no_band_without_need() -> None:
-    plot = there(Plot.of(RECORDS, rows(9, 9, 9, 9, 9, None, 9)))
-    assert [point.row["batch"] for point in plot.points] == [0, 1, 2, 3, 4, 6]
-    assert len(plot.bands) == 1
-
-
-def test_rows_of_versions_that_told_no_figures_have_no_plot() -> None:
-    assert plots([{"batch": 1, "success": True}, {"batch": 0, "success": True}]) == ([], {})
 
 
 def test_what_matters_or_is_unusual_now_is_drawn_first_and_all_else_by_what_it_is_about() -> None:
@@ -157,20 +156,12 @@ def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
     assert "usual is" not in (tmp_path / "delays" / "batch-5-attempt-0.html").read_text()
 
 
-def test_what_was_not_proved_teaches_nothing_of_what_is_usual() -> None:
-    made = rows(*[10] * 10, *[900] * 10, 10)
-    for failed in made[10:20]:
-        failed["success"] = False
-    plot = there(Plot.of(RECORDS, made))
-    assert [point.unusual for point in plot.points] == [False] * 10 + [True] * 10 + [False]
-    assert {point.usual for point in plot.points[5:]} == {"9 to 11"}
-
-
-def test_two_hundred_batches_are_drawn_and_what_is_usual_is_known_at_the_first() -> None:
+def test_two_hundred_batches_are_drawn_and_those_without_figures_are_not() -> None:
     made = rows(*range(1000, 1300))
     plot = there(Plot.of(RECORDS, made))
     assert [point.row["batch"] for point in plot.points] == list(range(300 - DRAWN, 300))
     assert plot.points[0].usual != "–"
+    assert plots([{"batch": 1, "success": True}, {"batch": 0, "success": True}]) == ([], {})
 
 
 def test_what_expectations_measured_has_plots_of_its_own_by_table_and_figure() -> None:

@@ -366,10 +366,6 @@ def test_a_file_sets_what_may_be_set() -> None:
     )
 
 
-def test_an_empty_file_sets_nothing() -> None:
-    assert Settings.read("", "settings.toml") == DEFAULTS
-
-
 def test_all_that_is_wrong_with_a_file_is_said_at_once() -> None:
     text = """
     schema = "cogroup"
@@ -424,9 +420,10 @@ def test_the_command_line_goes_over_the_file() -> None:
     assert settings.partitioners == base.partitioners
 
 
-def test_one_scheme_alone_holds_for_all_stages() -> None:
+def test_one_scheme_holds_for_all_stages_and_an_empty_file_sets_nothing() -> None:
     assert Settings.parse(scheme="elastic(2)", groups=3, limit=5) == Settings(elastic(2), groups=3, limit=5)
     assert Settings.parse() == DEFAULTS
+    assert Settings.read("", "settings.toml") == DEFAULTS
 
 
 def test_all_that_is_wrong_on_the_command_line_is_said_at_once() -> None:

@@ -172,14 +172,11 @@ def test_what_an_exchange_brings_beside_a_stream_is_not_dealt() -> None:
     ]
 
 
-def test_unifiers_take_what_all_the_tasks_leave() -> None:
+def test_unifiers_take_what_all_tasks_leave_and_airflow_lays_out_waves_for_as_many() -> None:
     pipeline = pipeline_of(lambda f: f.partial("count(*) AS n", name="parts").combine("sum(n) AS n", fan_in=3))
     plan = plan_of(pipeline, [arrived("flights", ENDS)], scheme="parts=records(100)")
     assert [len(stage.tasks) for stage in plan.stages] == [14, 5, 2, 1]
     assert len(plan.waves) <= most_waves(pipeline, Settings.parse(scheme="parts=records(100)"))
-
-
-def test_airflow_lays_out_waves_for_as_many_ranges_as_there_may_be() -> None:
     pipeline = pipeline_of(lambda f: f.partial("count(*) AS n", name="parts").combine("sum(n) AS n", fan_in=2))
     plan = plan_of(pipeline, [arrived("flights", (3000, 0, 0, 0))], scheme="parts=records(1)")
     assert len(plan.stages[0].tasks) == 3003
@@ -187,14 +184,11 @@ def test_airflow_lays_out_waves_for_as_many_ranges_as_there_may_be() -> None:
     assert 13 <= most_waves(pipeline, Settings.parse(scheme="parts=records(1)")) < 20
 
 
-def test_a_task_with_a_range_has_nothing_in_common_with_others() -> None:
+def test_ranges_share_nothing_and_spread_over_the_groups() -> None:
     plan = planned()
     (tasks, _) = sized(plan, pipeline_of().graph, None).values()
     assert [dict(task.reads) for task in tasks] == [{"flights": (0,)}, *[{}] * 5, {"flights": (2,)}, {"flights": (3,)}]
     assert [(task.records, task.bytes) for task in tasks[1:3]] == [(190, 1900), (190, 1900)]
-
-
-def test_tasks_of_one_partition_do_not_read_together_and_spread_over_the_groups() -> None:
     plan = planned(scheme="flights=records(100)", ends=(0, 800, 0, 0))
     groups = [group for group in plan.groups if group.wave == 0]
     assert all(len(tasks) == 1 for group in groups for tasks in read_together(plan, group))
@@ -251,15 +245,12 @@ def test_a_picture_names_the_offsets() -> None:
     assert [box.lines[2] for box in stage.holds[:3]] == ["flights 0", "flights 1@[0,190)", "flights 1@[190,380)"]
 
 
-def test_no_key_changes_hands_where_none_is_anybodys() -> None:
+def test_no_key_changes_hands_and_results_stay_where_rows_are_dealt() -> None:
     before = planned(scheme=None)
     after = plan_of(
         pipeline_of(), [arrived("flights", (500, 960, 0, 700))], batch=1, published=before, scheme="parts=records(90)"
     )
     assert diff(before, after).handovers == ()
-
-
-def test_results_stay_the_same_though_rows_move_that_did_not() -> None:
     before, after = (
         planned(lambda flights: summed(flights, "tailnum"), scheme) for scheme in (None, "parts=records(90)")
     )
@@ -316,24 +307,20 @@ def test_records_without_a_key_that_have_a_task_of_their_own_are_in_the_way() ->
     assert then == 'declare null_keys="drop" or "refuse", or leave records(200) out'
 
 
-def test_a_table_is_read_whole() -> None:
+def test_what_is_no_stream_of_records_cannot_be_dealt() -> None:
     pipeline = Pipeline("planes", source="s3://landing/topics")
     pipeline.table("planes", key="tailnum", partitions=2).filter("true").to_stream().write("planes")
     with pytest.raises(Refused, match="planes is a table: of each key only the latest record counts"):
         plan_of(pipeline, [arrived("planes", (250, 20))], scheme="records(100)")
-
-
-def test_a_stage_that_reads_no_stream_has_no_offsets_to_deal() -> None:
     moved = pipeline_of(lambda flights: flights.repartition(3, name="moved").filter("true", name="kept"))
     with pytest.raises(Refused, match="it reads no stream, so there are no offsets for records\\(9\\) to assign"):
         plan_of(moved, [arrived("flights", ENDS)], scheme="kept=records(9)")
-
-
-def test_a_partitioner_has_nothing_to_deal() -> None:
     even = PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"tasks": 2})
     asked = replace(Settings.parse(scheme="flights=records(9)"), partitioners={"flights": even})
     with pytest.raises(Refused, match="keeps no keys together, so a partitioner has none to assign"):
         plan_of(pipeline_of(), [arrived("flights", ENDS)], settings=asked)
+    with pytest.raises(Refused, match="goes by the records of a batch, of which partition counts say nothing"):
+        assign([("views", 4)], records(100))
 
 
 def test_more_tasks_than_can_be_meant_are_refused() -> None:
@@ -346,11 +333,6 @@ def test_more_tasks_than_can_be_meant_are_refused() -> None:
 def test_a_scheme_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(Refused, match=r"records\(N\)"):
         Scheme.parse(text)
-
-
-def test_partition_counts_alone_say_nothing_of_ranges() -> None:
-    with pytest.raises(Refused, match="goes by the records of a batch, of which partition counts say nothing"):
-        assign([("views", 4)], records(100))
 
 
 # ---- what the check of a plan catches, whoever made it
@@ -384,9 +366,14 @@ def test_ranges_that_do_not_make_up_what_is_read_are_found(spans: dict[int, Span
     assert what in said(with_spans(planned(), spans)).splitlines()
 
 
-def test_a_task_that_reads_all_beside_others_that_read_ranges_is_found() -> None:
+def test_ranges_that_nobody_accounts_for_or_of_several_partitions_or_all_are_found() -> None:
     plan = with_tasks(planned(), lambda task: replace(task, offsets=UNSET) if task.task == 2 else task)
     assert "flights-1, stage flights: tasks read all of it, [0,190), [380,570)" in said(plan)
+    both = {"flights": (1, 2)}
+    plan = with_tasks(planned(), lambda task: replace(task, reads=both, keyless=both) if task.task == 2 else task)
+    assert "stage flights: task 2 reads the range [190,380), but not of one stream partition alone" in said(plan)
+    plan = with_tasks(planned(), lambda task: replace(task, keyless={}) if task.task == 2 else task)
+    assert said(plan) == "stage flights: records without a key in flights 1 are not exactly one task's"
 
 
 def test_a_range_that_begins_in_another_partition_is_found() -> None:
@@ -400,25 +387,11 @@ def test_a_range_that_begins_in_another_partition_is_found() -> None:
     ]
 
 
-def test_a_range_of_several_partitions_is_found() -> None:
-    both = {"flights": (1, 2)}
-    plan = with_tasks(planned(), lambda task: replace(task, reads=both, keyless=both) if task.task == 2 else task)
-    assert "stage flights: task 2 reads the range [190,380), but not of one stream partition alone" in said(plan)
-
-
-def test_ranges_of_which_nobody_accounts_for_missing_keys_are_found() -> None:
-    plan = with_tasks(planned(), lambda task: replace(task, keyless={}) if task.task == 2 else task)
-    assert said(plan) == "stage flights: records without a key in flights 1 are not exactly one task's"
-
-
-def test_ranges_in_a_stage_that_keeps_keys_together_are_found() -> None:
+def test_ranges_where_keys_are_owned_are_found() -> None:
     plan = plan_of(tails(), [arrived("flights", [250] * 12), arrived("planes", [100] * 8)])
     found = said(with_tasks(plan, lambda task: replace(task, offsets=Span(0, 125))))
     assert "task 0 reads the range [0,125), but not of one stream partition alone" in found
     assert "tasks read ranges beside planes, which is a table" in found
-
-
-def test_a_task_with_a_range_owns_no_keys() -> None:
     plan = planned(lambda flights: flights.filter("true", name="kept"), "flights=tasks(4)")
     found = said(with_tasks(plan, lambda task: replace(task, offsets=Span(0, 950)) if task.task == 1 else task))
     assert found == "stage flights: task 1 reads the range [0,950), but owns keys or leaves some to others"
@@ -438,13 +411,10 @@ def test_a_hot_partition_is_named_with_the_setting_that_spreads_it() -> None:
     assert hot_partitions(table) == ()
 
 
-def test_the_figures_of_a_stage_are_those_of_its_ranges() -> None:
+def test_figures_of_a_stage_are_of_its_ranges_which_a_proposal_leaves() -> None:
     plan = planned()
     figures = footprint(plan, plan.stages[0])
     assert (figures.tasks, figures.heaviest, figures.work, figures.amplification) == (8, 1900, 1900, Fraction(1))
-
-
-def test_a_proposal_leaves_ranges_as_they_are() -> None:
     (sized, _) = propose(planned(), (), Targets(bytes=1)).stages
     assert (sized.scheme, sized.tasks) == (None, 8)
     assert sized.why == "stays at records(200): its tasks go by the records of each batch"

@@ -174,7 +174,7 @@ def test_groupings_are_samzas_in_every_case_of_both_builds(name: str, group: Any
                 assert list(group(inputs, **asked)) == sorted(expected), "tasks are in Samza's order"
 
 
-def test_the_mapper_is_samzas_in_every_case() -> None:
+def test_the_mapper_is_samzas_in_every_case_but_of_no_partitions_where_samza_divides_by_zero() -> None:
     for case in answers("hash_ssp_mapper"):
         counts = (case["partition"], case["previousPartitionCount"], case["currentPartitionCount"])
         if isinstance(case["previousPartition"], int):
@@ -182,9 +182,6 @@ def test_the_mapper_is_samzas_in_every_case() -> None:
         else:
             with pytest.raises(Refused, match="no multiple"):
                 previous_partition(*counts)
-
-
-def test_a_stream_that_had_no_partitions_is_refused_where_samza_divides_by_zero() -> None:
     with pytest.raises(Refused):
         previous_partition(0, 0, 4)
 
@@ -224,12 +221,9 @@ def test_hashes_and_buckets_are_samzas_in_every_case_of_both_builds() -> None:
             assert found == expected, (case, build)
 
 
-def test_a_record_with_neither_key_nor_offset_is_in_the_first_bucket_and_one_factor_has_none() -> None:
+def test_buckets_of_records_without_key_and_offset_and_of_booleans_are_those_of_java() -> None:
     assert key_bucket(None, None, 4) == 0
     assert key_bucket("user-1", "0", 1) == -1
-
-
-def test_both_booleans_have_the_hashes_of_java() -> None:
     assert [key_bucket(key, "0", 10_000) for key in (True, False)] == [1231, 1237]
 
 
@@ -569,19 +563,19 @@ def test_a_scale_down_after_a_task_that_never_finished_reads_the_whole_batch_aga
     expect_every_record_once([plans[0], plans[2]])
 
 
-def test_factors_that_do_not_divide_each_other_lose_nothing() -> None:
+def test_other_factors_and_a_plain_restart_lose_nothing() -> None:
     assert samza_starts(6) == {"Partition 0_0_3": "51", "Partition 0_1_3": "21", "Partition 0_2_3": "51"}, (
         "bucket 1 of 2 is done to 20 only, and half of bucket 2 of 3 was in it"
     )
     plans = planned(["elastic(2)", "elastic(3)"])
     assert [plan.stages[0].cosets for plan in plans] == [8, 12]
     expect_every_record_once(plans)
-
-
-def test_a_plain_restart_goes_on_where_it_stopped() -> None:
-    """Samza 1.8.0 writes an empty checkpoint under any factor above 1 and begins at the end: 100 instead of 41."""
+    # Samza 1.8.0 writes an empty checkpoint under any factor above 1 and begins at the end: 100 instead of 41.
     plans = planned(["elastic(2)", "elastic(2)"])
     assert [each.start for each in plans[1].ranges()] == [each.end for each in plans[0].ranges()]
+    expect_every_record_once(plans)
+    plans = planned(["elastic(2)", "tasks(3)", "tasks(1)"])
+    assert [plan.stages[0].cosets for plan in plans] == [8, 3, 1]
     expect_every_record_once(plans)
 
 
@@ -589,9 +583,3 @@ def test_a_plain_restart_goes_on_where_it_stopped() -> None:
 def test_any_history_of_factors_reads_every_record_once(factors: tuple[int, ...]) -> None:
     """The histories that Samza was taken through, which lost and replayed records there, and one more."""
     expect_every_record_once(planned([f"elastic({factor})" for factor in factors]))
-
-
-def test_a_scheme_below_the_partition_count_is_as_good_as_any() -> None:
-    plans = planned(["elastic(2)", "tasks(3)", "tasks(1)"])
-    assert [plan.stages[0].cosets for plan in plans] == [8, 3, 1]
-    expect_every_record_once(plans)

@@ -139,14 +139,6 @@ def test_each_record_of_one_side_has_one_task_those_of_the_other_all_that_share_
             assert on_left <= on_right
 
 
-def test_no_task_is_much_longer_than_the_others() -> None:
-    plan = planned()
-    (stage,) = plan.stages
-    (numbers,) = stage.shares
-    takes_each = [OTHERS / 4] * 4 + [HOT / len(numbers)] * len(numbers)
-    assert max(takes_each) / (sum(takes_each) / len(takes_each)) < 1.3
-
-
 def test_the_plan_says_why_and_is_read_as_it_was_stored() -> None:
     plan = planned()
     (stage,) = plan.stages
@@ -166,10 +158,15 @@ def test_a_plan_in_which_no_key_is_split_has_nothing_that_plans_of_before_have_n
     assert decode(Plan, stored, "a plan") == planned(settings=OWN)
 
 
-def test_a_plan_differs_by_its_tasks_and_by_no_step() -> None:
+def test_a_plan_differs_by_its_tasks_of_which_none_is_much_longer() -> None:
     found = diff(planned(settings=Settings()), planned())
     assert found.results.same == ("met",)
     assert [change.what for change in found.changes] == ["stage flights+planes: cosets", "stage flights+planes: tasks"]
+    plan = planned()
+    (stage,) = plan.stages
+    (numbers,) = stage.shares
+    takes_each = [OTHERS / 4] * 4 + [HOT / len(numbers)] * len(numbers)
+    assert max(takes_each) / (sum(takes_each) / len(takes_each)) < 1.3
 
 
 @pytest.mark.parametrize(
@@ -273,15 +270,12 @@ def test_a_stream_that_sets_records_aside_is_not_copied_and_a_table_is_not_read_
     assert stage.why.together == "flights"
 
 
-def test_keys_that_need_no_more_have_one_task() -> None:
+def test_keys_that_need_no_more_have_one_task_and_no_task_an_empty_range() -> None:
     """Those that are no heavier than a task is, and those of which the other side has nearly as much."""
     for records in ({"flights": 18_000}, {"flights": HOT, "planes": 8_000}):
         (stage,) = planned(records=records).stages
         (alone,) = planned(records=records, settings=OWN).stages
         assert (stage.tasks, stage.why) == (alone.tasks, alone.why)
-
-
-def test_no_task_has_an_empty_range() -> None:
     assert shared(planned(ends=2)) == [("bot", "flights", 2)]
     assert shared(planned(ends=1)) == []
     # So many as have a quarter of what a mean task has.
@@ -310,15 +304,6 @@ def test_a_key_is_shared_from_five_quarters_of_a_task_on_and_until_eleven_tenths
     assert shared(planned(records=heavy(1.09), published=begun)) == []
 
 
-def test_copies_do_not_make_a_key_heavier_in_the_next_batch() -> None:
-    begun = planned(records={"flights": 50_000, "planes": 2_000})
-    ((_, _, tasks),) = shared(begun)
-    took = {task: TaskFigures(OTHERS // 4, 1) for task in (TaskRef(STAGE, number) for number in range(4))}
-    took |= {TaskRef(STAGE, 4 + number): TaskFigures(50_000 // tasks + 2_000, 1) for number in range(tasks)}
-    keys = (KeyFigures(TaskRef(STAGE, 4), "bot", {"flights": 50_000, "planes": 2_000}),)
-    assert shared(planned(published=begun, statistics=Statistics(0, tasks=took, keys=keys))) == shared(begun)
-
-
 # ---- what joins keep
 
 
@@ -341,13 +326,19 @@ def test_what_is_no_join_of_a_flow_says_nothing_of_what_it_keeps() -> None:
 # ---- what it costs, and what is laid out for it
 
 
-def test_what_a_split_saves_and_costs_is_said() -> None:
+def test_what_a_split_saves_and_costs_is_said_and_copies_make_no_key_heavier() -> None:
     (key,) = hot_own(planned())
     assert (key.key, key.task, key.tasks) == ("bot", 4, 3)
     # 100 thousand records in 4 tasks, the key in one of them; then 15 thousand in the longest.
     assert round(float(key.longest), 2) == round(15_000 / 55_000, 2)
     # A partition of flights once, that of planes three times.
     assert key.reads_again == 10 * (1_000 + 3 * 1_000)
+    begun = planned(records={"flights": 50_000, "planes": 2_000})
+    ((_, _, tasks),) = shared(begun)
+    took = {task: TaskFigures(OTHERS // 4, 1) for task in (TaskRef(STAGE, number) for number in range(4))}
+    took |= {TaskRef(STAGE, 4 + number): TaskFigures(50_000 // tasks + 2_000, 1) for number in range(tasks)}
+    keys = (KeyFigures(TaskRef(STAGE, 4), "bot", {"flights": 50_000, "planes": 2_000}),)
+    assert shared(planned(published=begun, statistics=Statistics(0, tasks=took, keys=keys))) == shared(begun)
 
 
 def test_a_hot_key_of_a_join_is_to_be_split_and_needs_nothing_once_it_is() -> None:
@@ -370,8 +361,9 @@ def test_a_key_that_is_nearly_all_of_a_stream_does_not_surprise_where_it_is_shar
         assert [each.key for each in surprises(plan, last) if isinstance(each, OneKey)] == found
 
 
-def test_a_dag_has_room_for_it() -> None:
+def test_a_dag_has_room_for_it_and_wrong_plans_are_wrong_in_many_ways() -> None:
     assert most_tasks(pipeline_of(), SPLITTING) == most_tasks(pipeline_of()) + MOST_KEYS * MOST_TASKS
+    assert len(Counter(encode(plan) for plan, _ in wrong_plans().values())) == len(wrong_plans()) >= 12
 
 
 def test_tasks_that_share_a_key_do_not_read_together() -> None:
@@ -456,7 +448,3 @@ def wrong_plans() -> Mapping[str, tuple[Plan, str]]:
 def test_a_plan_with_a_wrong_split_is_refused(wrong: str) -> None:
     plan, what = wrong_plans()[wrong]
     assert what in said(plan)
-
-
-def test_wrong_plans_are_wrong_in_many_ways() -> None:
-    assert len(Counter(encode(plan) for plan, _ in wrong_plans().values())) == len(wrong_plans()) >= 12

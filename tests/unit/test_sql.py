@@ -38,11 +38,18 @@ def test_a_result_has_the_columns_that_duckdb_gives_it() -> None:
     }
 
 
-def test_an_unknown_column_is_named_with_its_step_and_the_columns_there_are() -> None:
+def test_columns_that_are_unknown_nameless_or_of_the_other_side_are_named() -> None:
     (finding,) = findings(lambda flights, _: flights.filter("dep_dela > 3", name="late").to_stream().write("t"))
     assert finding.what == "there is no column 'dep_dela'"
     assert finding.where == "step 'late'"
     assert finding.then == "correct the name; flights has tailnum, dep_delay, hops, place, _offset, _partition"
+    nameless = Discovered(FLIGHTS.stream, (*FLIGHTS.columns, Column("", "BIGINT")), FLIGHTS.partitions)
+    with pytest.raises(Refused, match="one of its columns has no name"):
+        check_sql(pipeline(lambda flights, _: flights.filter("true").to_stream().write("t")), [nameless, PLANES])
+    (finding,) = findings(lambda flights, planes: flights.join(planes, "flights.seats").to_stream().write("t"))
+    assert finding.what == "there is no column 'flights.seats'"
+    assert "planes has tailnum, seats" in finding.then
+    assert len(findings(lambda flights, _: flights.filter("nope").select("dep_delay").to_stream().write("t"))) == 1
 
 
 @pytest.mark.parametrize("name", ["rowid", "flights.rowid", "ROWID"])
@@ -51,12 +58,6 @@ def test_the_number_of_a_row_depends_on_the_tasks_and_is_no_column(name: str) ->
         lambda flights, _: flights.aggregate(f"max({name}) AS last", name="numbered").to_stream().write("t")
     )
     assert (finding.what, finding.where) == (f"there is no column {name!r}", "step 'numbered'")
-
-
-def test_a_landed_column_without_a_name_is_a_finding() -> None:
-    nameless = Discovered(FLIGHTS.stream, (*FLIGHTS.columns, Column("", "BIGINT")), FLIGHTS.partitions)
-    with pytest.raises(Refused, match="one of its columns has no name"):
-        check_sql(pipeline(lambda flights, _: flights.filter("true").to_stream().write("t")), [nameless, PLANES])
 
 
 def test_each_unknown_column_of_each_step_is_a_finding() -> None:
@@ -69,16 +70,6 @@ def test_each_unknown_column_of_each_step_is_a_finding() -> None:
         "there is no column 'nope'",
         "there is no column 'planes.sets'",
     ]
-
-
-def test_a_column_that_the_other_side_of_a_join_has_is_unknown_under_the_wrong_alias() -> None:
-    (finding,) = findings(lambda flights, planes: flights.join(planes, "flights.seats").to_stream().write("t"))
-    assert finding.what == "there is no column 'flights.seats'"
-    assert "planes has tailnum, seats" in finding.then
-
-
-def test_steps_after_a_wrong_one_add_no_findings() -> None:
-    assert len(findings(lambda flights, _: flights.filter("nope").select("dep_delay").to_stream().write("t"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -162,33 +153,31 @@ def test_a_filter_cannot_smuggle_in_more_than_a_condition(condition: str) -> Non
     assert findings(lambda flights, _: flights.filter(condition).to_stream().write("t"))
 
 
-def test_a_join_condition_is_checked_too() -> None:
+def test_conditions_of_joins_and_aggregates_are_checked_too_and_duckdbs_words_given() -> None:
     (finding,) = findings(
         lambda flights, planes: flights.join(planes, "seats", on="seats > random()").to_stream().write("t")
     )
     assert finding.where == "step 'flights.join': seats > random()"
-
-
-def test_subqueries_and_windows_are_refused_in_an_aggregate_as_well() -> None:
     found = findings(
         lambda flights, _: flights.aggregate("max((SELECT 1)) AS a, sum(count(*)) OVER () AS b").to_stream().write("t")
     )
     assert {finding.what.split(" would")[0] for finding in found} == {"a subquery", "a window function"}
-
-
-def test_what_duckdb_does_not_accept_is_a_finding_in_its_words() -> None:
     (finding,) = findings(
         lambda flights, _: flights.select("date_trunc('day', dep_delay) AS day").to_stream().write("t")
     )
     assert finding.what.startswith("No function matches the given name and argument types 'date_trunc")
 
 
-def test_two_columns_of_one_name_are_refused() -> None:
+def test_result_columns_have_plain_names_once() -> None:
     (finding,) = findings(lambda flights, _: flights.select("dep_delay, dep_delay").to_stream().write("t"))
     assert (finding.what, finding.then) == (
         "two columns are named 'dep_delay'",
         "name one of them otherwise with AS, or leave it out: * EXCLUDE",
     )
+    (finding,) = findings(lambda flights, _: flights.aggregate("avg(dep_delay)").to_stream().write("t"))
+    assert "'avg(dep_delay)'" in finding.what
+    calls = """.select('* EXCLUDE ("tailnum") RENAME ("avg(dep_delay)" AS "avg_dep_delay")')"""
+    assert finding.then == f"give it a plain name with AS, or before the write by {calls}"
 
 
 @pytest.mark.parametrize(
@@ -224,13 +213,6 @@ def test_a_stream_with_a_column_of_a_virtual_name_is_refused() -> None:
     odd = Discovered("flights", (*FLIGHTS.columns, Column("_Partition", "VARCHAR")), ())
     with pytest.raises(Refused, match="two columns are named '_partition'"):
         check_sql(made, [odd, PLANES])
-
-
-def test_a_result_column_needs_a_plain_name() -> None:
-    (finding,) = findings(lambda flights, _: flights.aggregate("avg(dep_delay)").to_stream().write("t"))
-    assert "'avg(dep_delay)'" in finding.what
-    calls = """.select('* EXCLUDE ("tailnum") RENAME ("avg(dep_delay)" AS "avg_dep_delay")')"""
-    assert finding.then == f"give it a plain name with AS, or before the write by {calls}"
 
 
 @pytest.mark.parametrize("key", ["tail number", "tailnum", ("tail number", "delay of it"), ("tailnum", "flight")])
@@ -372,14 +354,11 @@ def test_a_new_key_is_a_column_of_its_format(build: Build, what: str) -> None:
     assert (finding.what, finding.where) == (what, "step 'new'")
 
 
-def test_a_new_key_that_has_a_columns_name_can_be_named_as_its_refusal_says() -> None:
+def test_a_rekey_names_the_columns_there_are_or_another_name() -> None:
     (finding,) = findings(lambda flights, _: flights.rekey("tailnum", sql="'N' || tailnum").to_stream().write("t"))
     advised = finding.then.removeprefix("name the new key otherwise: ")
     made = pipeline(lambda flights, _: flights.rekey(advised, sql="'N' || tailnum").to_stream().write("t"))
     assert check_sql(made, [FLIGHTS, PLANES])["t"][:2] == (Column(advised, "VARCHAR"), Column("tailnum", "VARCHAR"))
-
-
-def test_a_rekey_to_a_missing_column_names_those_there_are() -> None:
     (finding,) = findings(lambda flights, _: flights.rekey("origin").to_stream().write("t"))
     assert finding.then == "correct the name; flights has tailnum, dep_delay, hops, place, _offset, _partition"
 

@@ -17,15 +17,12 @@ from tests.plans import COLUMNS, tails
 from tests.staged import enriched, made, move, names, pipeline_of, rekeyed, stages, stream, total
 
 
-def test_streams_that_meet_are_one_stage_of_gcd_tasks() -> None:
+def test_streams_that_meet_are_one_stage_of_gcd_tasks_and_others_never_shrink_each_other() -> None:
     (stage,) = stages(tails())
     assert (stage.name, stage.scheme, stage.cosets, len(stage.tasks)) == ("flights+planes", COGROUP, 4, 4)
     assert stage_reason(stage) == "gcd(12, 8) = 4; whole partitions, no filter; default where keys must meet"
     assert [write.declared.table for write in stage.writes] == ["tail_activity"]
     assert stage.writes[0].columns == COLUMNS
-
-
-def test_unrelated_streams_never_shrink_each_other() -> None:
     pipeline = pipeline_of()
     for name, partitions in (("a", 12), ("b", 5)):
         stream(pipeline, name, partitions).aggregate("count(*) AS n").write(f"{name}_counts")
@@ -50,7 +47,7 @@ def test_each_stage_has_its_own_steps_and_writes_only() -> None:
     assert found == [("a", ["fa"], ["ta"]), ("b", ["fb"], ["tb"])]
 
 
-def test_where_no_keys_meet_the_default_is_max() -> None:
+def test_where_no_keys_meet_the_default_is_max_and_elsewhere_it_is_refused() -> None:
     pipeline = pipeline_of()
     stream(pipeline, "a", 3).filter("true").write("t")
     (stage,) = stages(pipeline)
@@ -59,9 +56,6 @@ def test_where_no_keys_meet_the_default_is_max() -> None:
         stage_reason(stage)
         == "one task per stream partition, 3 in all; whole partitions, no filter; default where none meet"
     )
-
-
-def test_max_is_refused_where_keys_must_meet_and_names_the_steps() -> None:
     with pytest.raises(Refused, match="max keeps no keys together, but joined needs") as refusal:
         stages(tails(), "max")
     assert refusal.value.findings[0].where == "stage flights+planes"
@@ -113,7 +107,7 @@ def test_records_without_a_key_get_one_more_task_over_the_streams_that_want_it()
     assert stage.tasks[2] == Task(2, own, null_keys=True, keyless=own)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_that_is_wrong_is_said_at_once_and_that_there_are_no_streams() -> None:
     pipeline = pipeline_of()
     stream(pipeline, "a", 4).filter("true", name="forgotten")
     stream(pipeline, "b", 4).aggregate("count(*) AS n", name="counted").write("t")
@@ -122,9 +116,6 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     whats = [finding.what for finding in refusal.value.findings]
     assert whats[:2] == ["'a' leads to no table", "'forgotten' leads to no table"]
     assert whats[2].startswith("scheme max keeps no keys together")
-
-
-def test_a_pipeline_without_streams_is_refused() -> None:
     with pytest.raises(Refused, match="no streams"):
         stages(pipeline_of())
 
@@ -149,7 +140,7 @@ def test_a_stream_of_one_partition_is_no_reason_to_complain() -> None:
 # ---- between exchanges
 
 
-def test_an_exchange_cuts_a_stage_in_two_and_its_reader_says_how_many_partitions_it_has() -> None:
+def test_an_exchange_cuts_a_stage_in_two_and_what_only_the_later_wave_needs_runs_there() -> None:
     plan = made(enriched(), move("by_user", "seen"))
     before, after = plan.stages
     assert (before.name, before.wave, before.scheme, before.cosets) == ("views", 0, MAX, 6)
@@ -161,21 +152,15 @@ def test_an_exchange_cuts_a_stage_in_two_and_its_reader_says_how_many_partitions
     (exchange,) = plan.exchanges
     assert (exchange.source, exchange.stage, exchange.placement) == ("by_user", "views", after.inputs[1].placement)
     assert (exchange.wanted_by, exchange.why) == (("seen",), rekeyed("by_user"))
-
-
-def test_a_step_that_only_a_later_wave_needs_runs_there_so_that_nothing_is_stored_for_it() -> None:
     before, after = made(enriched(), move("by_user", "seen")).stages
     assert [step.name for step in before.steps] == ["by_user"]
     assert [step.name for step in after.steps] == ["active", "seen"]
 
 
-def test_more_tasks_than_the_exchange_would_need_are_given_one_partition_each() -> None:
+def test_more_tasks_than_the_exchange_has_partitions_are_given_one_each_or_filter() -> None:
     _, after = made(enriched(), move("by_user", "seen"), settings=Settings.parse(scheme=["seen=tasks(6)"])).stages
     assert after.tasks[5].reads == {"users": (1, 3), "by_user.exchange": (5,)}
     assert set(after.tasks[5].filters) == {"users"}
-
-
-def test_a_count_that_was_asked_for_stays_and_is_filtered_instead() -> None:
     settings = Settings.parse(scheme=["seen=tasks(6)"])
     _, after = made(enriched(), move("by_user", "seen", partitions=4), settings=settings).stages
     assert after.inputs[1].placement.partitions == 4
@@ -289,12 +274,9 @@ def test_equal_keys_that_would_not_meet_are_refused_where_nothing_moves_and_not_
     assert second.name == "a+b.exchange"
 
 
-def test_records_with_other_keys_that_nothing_moves_are_refused_where_keys_must_meet() -> None:
+def test_records_with_other_keys_are_refused_where_keys_must_meet_and_one_task_has_all_where_needed() -> None:
     with pytest.raises(Refused, match="seen needs equal keys together, but records that it gets were given other keys"):
         made(enriched())
-
-
-def test_where_all_records_are_needed_together_there_is_one_task_whatever_holds_for_the_other_stages() -> None:
     before, after = made(total(), move("p", "c", key="")).stages
     assert (before.cosets, after.cosets, stage_reason(after)) == (9, 1, "one task, as c needs all records together")
     with pytest.raises(Refused, match=r"all records in one task, but the scheme is tasks\(2\)"):

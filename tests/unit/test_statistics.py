@@ -197,9 +197,12 @@ def test_the_fewest_tasks_within_the_target_are_proposed(target: int, tasks: int
     assert sized(plan(), Targets(bytes=target)).tasks == tasks
 
 
-def test_whole_partitions_may_be_a_quarter_heavier() -> None:
+def test_heavier_tasks_are_allowed_by_a_quarter_or_by_the_skew() -> None:
     assert sized(plan(), Targets(bytes=16_000)).tasks == 12
     assert sized(plan(), Targets(bytes=15_999, gain=1)).tasks > 12
+    made = plan_of(joined(4, 4), [arrived("flights", [1000, 1000, 1000, 3000]), arrived("planes", [0] * 4)])
+    assert sized(made, Targets(bytes=30_000, skew=1.0)).tasks == 4
+    assert sized(made, Targets(bytes=30_000, skew=2.0)).tasks == 2
 
 
 def test_tasks_that_cut_partitions_count_what_they_leave_to_others() -> None:
@@ -209,22 +212,13 @@ def test_tasks_that_cut_partitions_count_what_they_leave_to_others() -> None:
     assert "records are filtered" in found.why
 
 
-def test_where_no_number_of_tasks_reaches_the_target_the_nearest_is_proposed() -> None:
-    found = sized(plan(), Targets(bytes=1000, max_tasks=96))
-    assert "1 to 96 tasks do not reach 1.0 kB a task" in found.why
-    assert found.tasks < 96
-
-
-def test_a_heavy_task_may_have_more_than_the_mean_by_the_skew() -> None:
-    made = plan_of(joined(4, 4), [arrived("flights", [1000, 1000, 1000, 3000]), arrived("planes", [0] * 4)])
-    assert sized(made, Targets(bytes=30_000, skew=1.0)).tasks == 4
-    assert sized(made, Targets(bytes=30_000, skew=2.0)).tasks == 2
-
-
-def test_bounds_hold() -> None:
+def test_bounds_hold_and_the_nearest_is_proposed() -> None:
     assert sized(plan(), Targets(bytes=10**9, min_tasks=5)).tasks == 6
     assert sized(plan(), Targets(bytes=1000, max_tasks=7)).tasks <= 7
     assert "; no fewer than 6 are allowed" in sized(plan(), Targets(bytes=10**9, min_tasks=6)).why
+    found = sized(plan(), Targets(bytes=1000, max_tasks=96))
+    assert "1 to 96 tasks do not reach 1.0 kB a task" in found.why
+    assert found.tasks < 96
 
 
 def test_an_opaque_placement_gets_divisors_of_the_partition_counts_only() -> None:
@@ -235,44 +229,32 @@ def test_an_opaque_placement_gets_divisors_of_the_partition_counts_only() -> Non
     assert beyond.why.endswith("; no more than 4 tasks are possible, as the placement is opaque")
 
 
-def test_seconds_are_turned_into_bytes_at_the_pace_of_the_last_batches() -> None:
+def test_seconds_are_turned_into_bytes_at_the_pace_of_what_tasks_took() -> None:
     # 10 kB took 2 s: so half a second is 2.5 kB.
     found = sized(plan(records=100), Targets(bytes=10**9, seconds=0.5, gain=1), timed(2, 10_000, 2.0))
     assert "0.5 s a task, which is 2.5 kB" in found.why
     assert found.tasks == 12
-
-
-def test_what_a_task_left_to_others_counts_less_in_its_pace() -> None:
     found = sized(plan(), Targets(bytes=10**9, seconds=0.5), timed(2, 10_000, 2.0, taken=0))
     assert "which is 1.1 kB" in found.why
 
 
-def test_without_measured_seconds_bytes_decide_and_the_reason_says_so() -> None:
+def test_bytes_decide_without_measured_seconds_or_where_these_allow_more() -> None:
     found = sized(plan(), Targets(bytes=60_000, seconds=0.001))
     assert found.tasks == 4
     assert "no batch has yet shown how many seconds" in found.why
-
-
-def test_seconds_that_allow_more_than_the_bytes_do_not_raise_the_target() -> None:
     found = sized(plan(), Targets(bytes=60_000, seconds=60), timed(12, 20_000, 0.001))
     assert found.tasks == 4
     assert "which takes less than 60 s" in found.why
 
 
-def test_a_change_waits_for_the_cool_down_after_the_last() -> None:
+def test_a_change_waits_for_the_cool_down_if_one_is_known_and_bounds_hold() -> None:
     past = [ran(4), ran(2), ran(2)]
     waiting = sized(plan(), Targets(bytes=20_000), *past)
     assert waiting.tasks == 2
     assert waiting.why == "stays at 2: changed 2 batches ago, the next change comes after 3"
     assert sized(plan(), Targets(bytes=20_000), *past, ran(2)).tasks == 12
     assert sized(plan(), Targets(bytes=20_000, cooldown=2), *past).tasks == 12
-
-
-def test_no_known_change_needs_no_cool_down() -> None:
     assert sized(plan(), Targets(bytes=20_000), ran(2)).tasks == 12
-
-
-def test_the_cool_down_does_not_keep_what_is_out_of_bounds() -> None:
     assert sized(plan(), Targets(bytes=20_000, max_tasks=24), ran(2), ran(40)).tasks == 12
 
 
@@ -300,14 +282,11 @@ def test_a_stage_that_keeps_no_keys_together_may_get_a_task_for_each_partition()
     assert [str(stage.scheme) for stage in propose(made, (), Targets(bytes=50_000)).stages] == ["tasks(4)"]
 
 
-def test_task_groups_are_as_many_as_the_tasks_fill() -> None:
+def test_task_groups_are_as_many_as_the_tasks_fill_once_they_have_cooled_down() -> None:
     found = propose(plan(), (), Targets(bytes=20_000, group_tasks=5))
     assert (found.groups, found.why) == (3, "12 tasks, up to 5 a group")
     assert propose(plan(), (), Targets(bytes=20_000, group_tasks=5, max_groups=2)).groups == 2
     assert propose(plan(), (), Targets(bytes=20_000, group_tasks=50, min_groups=2)).groups == 2
-
-
-def test_groups_wait_for_the_cool_down_and_stay_if_little_is_gained() -> None:
     few = Targets(bytes=20_000, group_tasks=4, gain=1.4)
     assert propose(plan(), (ran(12, groups=2), ran(12, groups=5)), few).groups == 5
     kept = propose(plan(), (ran(12, groups=4),), few)
@@ -315,16 +294,13 @@ def test_groups_wait_for_the_cool_down_and_stay_if_little_is_gained() -> None:
     assert propose(plan(), (ran(12, groups=5),), few).groups == 3
 
 
-def test_a_proposal_plans_as_it_says() -> None:
+def test_a_proposal_plans_as_it_says_and_targets_that_nothing_reaches_are_refused() -> None:
     proposal = propose(plan_of(tails(), tails_found()), (), Targets(bytes=5000))
     settings = proposal.settings(Settings(limit=50))
     made = plan_batch(tails(), tails_found(), {"tail_activity": COLUMNS}, settings=settings)
     assert made is not None
     assert [(stage.name, stage.cosets) for stage in made.stages] == [(one.stage, one.tasks) for one in proposal.stages]
     assert max(len(made.stream("flights").range(number)) for number in range(12)) == 50
-
-
-def test_targets_that_nothing_can_reach_are_refused_together() -> None:
     with pytest.raises(Refused) as refused:
         Targets(bytes=0, seconds=0, min_tasks=9, max_tasks=3)
     assert [finding.what for finding in refused.value.findings] == [

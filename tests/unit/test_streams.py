@@ -37,14 +37,11 @@ def test_a_full_disk_is_a_finding(words: tuple[str, ...]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_reader_that_has_gone_is_no_error_to_tell() -> None:
+def test_output_that_nobody_reads_is_no_error() -> None:
     # More than a pipe holds.
     done = coset(("assign", "--stream", "views=4000", "--scheme", "max"), "| head -1; exit ${PIPESTATUS[0]}")
     assert (done.returncode, done.stderr) == (141, "")
     assert done.stdout == "Scheme max: 4,000 tasks\n"
-
-
-def test_output_that_is_closed_is_wanted_by_nobody() -> None:
     assert (coset(WORDS, ">&-").returncode, coset(WORDS, ">&- 2>&-").returncode) == (0, 0)
 
 
@@ -53,14 +50,11 @@ def test_the_exit_code_tells_even_if_words_cannot(redirected: str) -> None:
     assert coset(WRONG, redirected).returncode == 3
 
 
-def test_too_few_open_files_are_told_before_anything_fails_for_it() -> None:
+def test_a_limit_of_open_files_is_raised_or_told() -> None:
     done = coset(WORDS, "", before="ulimit -n 20; ")
     assert (done.returncode, done.stdout) == (3, "")
     assert "this process may open 20 files at once, and needs 128 or more\n  where: ulimit -n\n" in done.stderr
     assert "`ulimit -n 4096`" in done.stderr
-
-
-def test_a_limit_that_may_be_raised_is_raised() -> None:
     done = coset(WORDS, "", before="ulimit -Sn 20; ")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -106,17 +100,11 @@ except BaseException:
 """
 
 
-def test_ctrl_c_is_not_swallowed_by_an_import(tmp_path: Path) -> None:
+def test_ctrl_c_is_not_swallowed_by_an_import_and_ends_one_that_takes_too_long(tmp_path: Path) -> None:
     assert interrupted(SWALLOWING.format(1), tmp_path, 0.2)[0] == "interrupted True"
-
-
-def test_ctrl_c_ends_an_import_that_takes_too_long(tmp_path: Path) -> None:
     said, took = interrupted("time.sleep(60)", tmp_path, 0.2)
     assert said == "interrupted False"
     assert took < 15
-
-
-def test_a_second_ctrl_c_waits_for_nothing(tmp_path: Path) -> None:
     said, took = interrupted("time.sleep(60)", tmp_path, 0.2, 0.2)
     assert said == "interrupted False"
     assert took < 1.5

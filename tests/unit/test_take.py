@@ -78,9 +78,16 @@ def offsets_taken(seen: Proved, batch: Batch) -> list[int]:
     return found
 
 
-def test_a_batch_that_is_all_taken_is_not_copied() -> None:
+def test_what_a_task_takes_whole_is_not_copied_and_only_what_is_planned_is_anybodys() -> None:
     batch = batch_of(keys_of(0, 4, 5))
     assert of_rows(batch.records, proved().rows(batch)) is batch.records
+    keys = keys_of(0, 4, 6)
+    made = order(views(), Task(0, {"views": (0,)}), {0: planned(0, 2, 5)}, cosets=1)
+    (ordered,) = made.inputs
+    take = Take(made, ordered, ordered.partitions[0])
+    outside_plan = [OUTSIDE, OUTSIDE, TAKEN, TAKEN, TAKEN, OUTSIDE]
+    assert take.look(batch_of(keys)).dispositions.tolist() == outside_plan
+    assert take.look(batch_of(keys, end=4)).dispositions.tolist() == [*outside_plan[:4], OUTSIDE, OUTSIDE]
 
 
 def test_a_task_of_null_keys_takes_nothing_else() -> None:
@@ -108,16 +115,6 @@ def test_records_without_a_key_are_left_unless_they_are_the_tasks_to_account_for
     assert found.has_key.tolist() == [key is not None for key in keys]
 
 
-def test_what_lies_outside_the_planned_range_or_the_files_own_is_nobodys() -> None:
-    keys = keys_of(0, 4, 6)
-    made = order(views(), Task(0, {"views": (0,)}), {0: planned(0, 2, 5)}, cosets=1)
-    (ordered,) = made.inputs
-    take = Take(made, ordered, ordered.partitions[0])
-    outside_plan = [OUTSIDE, OUTSIDE, TAKEN, TAKEN, TAKEN, OUTSIDE]
-    assert take.look(batch_of(keys)).dispositions.tolist() == outside_plan
-    assert take.look(batch_of(keys, end=4)).dispositions.tolist() == [*outside_plan[:4], OUTSIDE, OUTSIDE]
-
-
 def test_a_record_without_an_offset_is_refused_with_its_file() -> None:
     records = pa.record_batch({"k": ["a", "b"], "_offset": pa.array([0, None], pa.int64())})
     with pytest.raises(Refused, match="1 records have no offset") as refused:
@@ -138,16 +135,13 @@ def test_digests_are_those_of_the_core(offsets: list[int]) -> None:
     assert int(seen.receipt().digest, 16) == sum(offset_digest(offset) for offset in offsets) % MODULUS
 
 
-def test_a_sampled_key_keeps_its_first_offset() -> None:
+def test_keys_of_the_sample_are_kept_with_their_first_offset() -> None:
     one, other = keys_of(0, 4, 2)
     seen = proved()
     seen.rows(batch_of([other, one, one]))
     seen.rows(batch_of([one, other], [3, 4]))
     assert sorted(zip(*seen.keys().to_pydict().values(), strict=True)) == sorted([(one, 1), (other, 0)])
     assert seen.receipt().keys == 2
-
-
-def test_only_keys_of_the_sample_are_kept() -> None:
     keys = keys_of(0, 4, 50)
     seen = proved(sample=5)
     seen.rows(batch_of(keys))

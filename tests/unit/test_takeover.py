@@ -81,9 +81,14 @@ def test_programs_are_told_the_same(tmp_path: Path) -> None:
     }
 
 
-def test_streams_that_were_not_asked_for_are_named(tmp_path: Path) -> None:
+def test_streams_that_were_not_asked_for_or_are_of_two_systems_are_named(tmp_path: Path) -> None:
     result = takeover(tmp_path, HALVES, "--stream", "rates=2")
     assert "# kafka.views.eu has checkpoints, but is none of these streams." in result.stdout
+    text = HALVES + "tasknames.Partition 0.systems.old.streams.rates.partitions.0=3\n"
+    assert "rates is a stream of several systems: kafka, old" in refused(
+        takeover(tmp_path, text, "--stream", "rates=2")
+    )
+    assert starts(tmp_path, text, "--stream", "rates=2", "--system", "old")["starts"] == {"rates-0": 4}
 
 
 def printed(checkpoints: Mapping[str, Mapping[str, str] | None]) -> str:
@@ -142,14 +147,6 @@ def test_all_that_has_no_meaning_is_refused_at_once(tmp_path: Path) -> None:
     assert "there are those of kafka.rates, kafka.views.eu" in said
     said = refused(takeover(tmp_path, text, "--stream", "rates=2"))
     assert "the name 'Partition 1 1' does not say which keys the task processed" in said
-
-
-def test_a_stream_of_two_systems_needs_to_be_told_apart(tmp_path: Path) -> None:
-    text = HALVES + "tasknames.Partition 0.systems.old.streams.rates.partitions.0=3\n"
-    assert "rates is a stream of several systems: kafka, old" in refused(
-        takeover(tmp_path, text, "--stream", "rates=2")
-    )
-    assert starts(tmp_path, text, "--stream", "rates=2", "--system", "old")["starts"] == {"rates-0": 4}
 
 
 @pytest.mark.parametrize(

@@ -176,10 +176,12 @@ def rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_a_worker_that_has_what_the_driver_has_is_not_refused(rates: Path) -> None:
+def test_a_worker_with_the_drivers_code_or_without_what_is_not_here_is_not_refused(rates: Path) -> None:
     wanted = wanted_for([PATH])
     assert list(wanted.functions) == [PATH]
     check(wanted)
+    assert wanted_for(["shop.nowhere:rated", "elsewhere:rated"]).functions == {}
+    check(replace(wanted_for([]), functions={"shop.nowhere:rated": "sha256:0"}))
 
 
 def test_a_worker_with_other_code_of_a_function_is_refused_and_says_on_which_host_and_what_it_has(
@@ -216,11 +218,6 @@ def test_all_that_differs_is_told_at_once(rates: Path) -> None:
         str(here.code),
         f"{PATH} with the code {here.functions[PATH]}",
     ]
-
-
-def test_code_that_is_not_here_is_not_wanted_and_not_missed(rates: Path) -> None:
-    assert wanted_for(["shop.nowhere:rated", "elsewhere:rated"]).functions == {}
-    check(replace(wanted_for([]), functions={"shop.nowhere:rated": "sha256:0"}))
 
 
 SOURCE = '''
@@ -338,12 +335,9 @@ def test_what_a_function_is_dispatched_to_counts(was: str, now: str, counts: boo
     assert differs == counts
 
 
-def test_each_version_of_python_gives_the_same_digest() -> None:
+def test_digests_are_those_of_each_python_and_none_of_what_is_not_defined() -> None:
     # Python 3.11 gave this.
     assert digest_of(SOURCE, "scored") == "says:6abbeeb3da3c3a28"
-
-
-def test_nothing_is_said_by_a_name_that_is_not_defined() -> None:
     assert digest_of(SOURCE, "nobody") is None
 
 

@@ -50,11 +50,8 @@ def test_how_much_of_a_table_is_known_to_be_its_query(verifications: tuple[Verif
     assert str(known(*verifications).samples(swaps)) == said
 
 
-def test_of_a_table_that_nobody_verified_nothing_is_known() -> None:
+def test_nothing_is_known_of_what_nobody_verified_and_earlier_batches_do_not_take_the_place_of_later_ones() -> None:
     assert known().samples(0) is None
-
-
-def test_what_was_found_up_to_an_earlier_batch_does_not_take_the_place_of_a_later_one() -> None:
     later = found(1, 2, batch=5, keys=1)
     assert known(later, found(1, 2, batch=4)).known == (later,)
     assert known(later, found(0, 1, batch=4)).known == (later, found(0, 1, batch=4))
