@@ -139,15 +139,6 @@ def test_parsing_a_dag_file_imports_nothing_heavy(airflow):
     assert not HEAVY & set(done.stdout.split())
 
 
-def test_spark_is_whole_although_two_packages_unpack_into_its_folder():
-    from importlib.metadata import version
-
-    import pyspark
-
-    assert pyspark.__version__ == version("pyspark") == version("pyspark-client")
-    assert list((Path(pyspark.__file__).parent / "jars").glob("spark-core_*.jar"))
-
-
 def test_only_a_run_of_airflows_own_backfill_is_refused(airflow: Path) -> None:
     from airflow.models.dagrun import DagRun
     from airflow.utils.types import DagRunType

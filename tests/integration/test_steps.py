@@ -91,12 +91,6 @@ def test_a_plan_taken_up_again_is_the_same_batch(store: Store) -> None:
     assert planned(store, pipeline) == planned(store, pipeline, groups=4)
 
 
-def test_an_unknown_scheme_is_refused_before_anything_is_looked_at() -> None:
-    pipeline = Pipeline("delays", source="s3://nowhere")
-    with pytest.raises(Refused, match="unknown scheme 'sideways'"):
-        steps.plan(pipeline, "s3://nowhere", Settings.parse(scheme="sideways"))
-
-
 def test_a_failed_check_publishes_nothing_and_the_next_run_makes_another_attempt(store: Store, tmp_path: Path) -> None:
     kwargs = {"column": "flights", "max_value": 1}
     ref = planned(store, landed(store, {"type": "expect_column_values_to_be_between", "kwargs": kwargs}))

@@ -18,7 +18,6 @@ from partitioning.diff.plan_diff import changes, diff, diff_sections
 from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest, encode, pack
 from partitioning.explain.explain import explain
-from partitioning.explain.reason_texts import move_reason
 from partitioning.model.graph import StateSpec, Step
 from partitioning.model.kept_change import KeptChange
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
@@ -164,14 +163,6 @@ def test_tasks_that_go_on_in_another_group_are_named_with_the_plans_own_reason()
     flights, _ = handovers(plan, regrouped)
     assert (flights.keys, flights.groups, flights.why) == (Fraction(0), Fraction(1, 4), "group 0 was too heavy")
     assert flights.records == Portion(750, 3000)
-
-
-def test_fewer_groups_are_the_reason_if_the_plan_gives_none() -> None:
-    moves = moved(tails(groups=2), tails(groups=1, batch=1))
-    assert [(str(move.task), move.before, move.now, move_reason(move.why)) for move in moves] == [
-        ("flights+planes/1", 1, 0, "2 task groups → 1"),
-        ("flights+planes/3", 1, 0, "2 task groups → 1"),
-    ]
 
 
 def test_stream_partitions_of_a_stage_without_keys_are_followed_by_number() -> None:

@@ -156,15 +156,6 @@ def test_groups_name_their_tasks_in_runs() -> None:
     assert section(plan, "Task groups").rows[0][1] == "flights+planes/0-23"
 
 
-def test_nothing_changed_but_the_offsets_is_a_sentence() -> None:
-    first = plan_of(tails(), tails_found())
-    second = plan_of(tails(), tails_found(flights=300), batch=1, published=first)
-    # Both groups still hold the tasks that they held: all partitions grew alike.
-    assert section(second, "Changes", first) == Section(
-        "Changes", ("what", "before", "now"), (), ("Nothing changed but the offsets.",)
-    )
-
-
 def test_the_first_plan_has_nothing_to_be_compared_with() -> None:
     plan = plan_of(tails(), tails_found())
     assert section(plan, "Changes").notes == ("There is no earlier plan to compare with.",)
