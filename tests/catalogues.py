@@ -31,10 +31,7 @@ def rest_catalogues(folder: Path) -> Iterator[Made]:
         asked, said = server.stdin, server.stdout
 
         def made(**properties: str) -> str:
-            usual = {
-                "uri": f"jdbc:sqlite:{folder}/{uuid4().hex}.db",
-                "jdbc.schema-version": "V1",
-            }
+            usual = {"uri": f"jdbc:sqlite:{folder}/{uuid4().hex}.db", "jdbc.schema-version": "V1"}
             print(*(f"{name}={value}" for name, value in (usual | properties).items()), file=asked, flush=True)
             port = said.readline().strip()
             assert port, log.read_text()

@@ -27,11 +27,7 @@ PAGE = ROOT / "docs" / "internals" / "promises.md"
 MET = Path(__file__).with_name("promises.json")
 # A promise, the properties of the specification that it is, and the invariants of the model.
 PROMISES = (
-    (
-        "No record is in a table twice.",
-        ("Once",),
-        ("i1_each_batch_is_in_a_table_once", "i1_no_record_is_there_twice"),
-    ),
+    ("No record is in a table twice.", ("Once",), ("i1_each_batch_is_in_a_table_once", "i1_no_record_is_there_twice")),
     (
         "A published batch is in all of its tables, and so are all records before its end.",
         ("Whole",),

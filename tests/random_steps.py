@@ -358,10 +358,7 @@ _WIDE: Sequence[Callable[[Writer, str, str], Step]] = (
     *[_united] * 2,
     _whole,
     _corrected,
-    _alone(
-        'select("a, b, unnest([n, n + 1]) AS n, t, i, d, c", name="NAME")',
-        unique=False,
-    ),
+    _alone('select("a, b, unnest([n, n + 1]) AS n, t, i, d, c", name="NAME")', unique=False),
     _alone('filter("d > 1 OR c < 0.5", name="NAME")'),
     _alone(
         f'rekey("x", sql="[[a || n|b || (n % 2)|upper(a)]]", name="NAMEr").select("{VALUES}", name="NAME")',

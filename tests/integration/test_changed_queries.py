@@ -169,10 +169,7 @@ CHANGES: dict[str, tuple[Build, Build]] = {
         lambda s, u: s.merge(s.filter("true", name="again"), u, name="m").select("n", name="f").write("x"),
         lambda s, u: s.merge(u.filter("true", name="again"), u, name="m").select("n", name="f").write("x"),
     ),
-    "another step": (
-        beside(lambda s: s.select("n + 5 AS n", name="g")),
-        beside(lambda s: s.select("n", name="h")),
-    ),
+    "another step": (beside(lambda s: s.select("n + 5 AS n", name="g")), beside(lambda s: s.select("n", name="h"))),
     "a merge": (
         lambda s, u: s.merge(u, name="m").select("n", name="f").write("x"),
         lambda s, u: s.select("n", name="f").write("x"),
@@ -363,9 +360,7 @@ def test_a_stream_that_no_batch_has_read_changes_no_row_of_before(at: Callable[[
     assert is_its_query(place, "x")
 
 
-def test_a_stream_that_is_left_out_is_asked_about_and_is_whole_when_it_is_back(
-    at: Callable[[Pipeline], Trial],
-) -> None:
+def test_a_stream_that_is_left_out_is_asked_about_and_is_whole_when_it_is_back(at: Callable[[Pipeline], Trial]) -> None:
     place = at(pipeline(merged))
     place.go_on_with(without_u(lambda s: s.select("n", name="f").write("x")))
     land(place, 1)

@@ -72,8 +72,7 @@ def test_a_document_that_is_stored_but_never_answered_is_read_back(
 
 @pytest.mark.parametrize("noun", few(NOUNS))
 @pytest.mark.parametrize(
-    ("what", "error"),
-    [("before:503", OutcomeUnknown), ("before:409", OutcomeUnknown), ("before:403", Refused)],
+    ("what", "error"), [("before:503", OutcomeUnknown), ("before:409", OutcomeUnknown), ("before:403", Refused)]
 )
 def test_a_document_that_is_never_stored_is_an_error_and_the_next_run_settles_it(
     noun: str, what: str, error: type[Exception], store: Store, proxy: FaultProxy
@@ -110,8 +109,7 @@ def test_a_delta_commit_that_meets_a_busy_store_is_tried_again(what: str, store:
 
 
 @pytest.mark.parametrize(
-    ("what", "error"),
-    [("before:503", OutcomeUnknown), ("before:409", OutcomeUnknown), ("before:403", Refused)],
+    ("what", "error"), [("before:503", OutcomeUnknown), ("before:409", OutcomeUnknown), ("before:403", Refused)]
 )
 def test_a_delta_commit_that_is_never_stored_ends_in_bounded_time(
     what: str, error: type[Exception], store: Store, proxy: FaultProxy

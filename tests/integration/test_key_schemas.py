@@ -132,11 +132,7 @@ def test_keys_under_a_new_id_meet_those_before_and_all_goes_on_where_they_lie(st
     # The records of all batches lie by either, which only their plans say now.
     assert [
         each.found if isinstance(each.found, str) else each.found.same for each in verify(topics.pipeline(8), store)
-    ] == [
-        True,
-        True,
-        True,
-    ]
+    ] == [True, True, True]
 
     # And back, as after a deployment that was undone.
     topics.send(8, rows(500, 20))

@@ -204,10 +204,7 @@ def test_a_file_whose_records_are_not_those_that_its_name_says_is_refused(store:
 
 @pytest.mark.parametrize(
     ("second", "said"),
-    [
-        (7, "gap: no file holds views-1@[5,7)"),
-        (3, "two files hold views-1@[3,5), and differ from offset 3 on"),
-    ],
+    [(7, "gap: no file holds views-1@[5,7)"), (3, "two files hold views-1@[3,5), and differ from offset 3 on")],
 )
 def test_a_gap_or_another_record_between_files_is_refused_with_both_files(store: Store, second: int, said: str) -> None:
     uris = [land_file(VIEWS, "views", store.root, 1, first) for first in (0, second)]

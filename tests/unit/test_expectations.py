@@ -174,11 +174,7 @@ def test_an_empty_key_hides_no_hash_that_puts_it_anywhere() -> None:
 
 @pytest.mark.parametrize(
     ("by_the_other", "records", "found"),
-    [
-        (24, 1, {"hash of the others": "fnv1a"}),
-        (3, 1, {}),
-        (24, 3, {"hash of the others": "fnv1a"}),
-    ],
+    [(24, 1, {"hash of the others": "fnv1a"}), (3, 1, {}), (24, 3, {"hash of the others": "fnv1a"})],
 )
 def test_keys_of_two_sorts_of_producers_are_told_by_their_hashes(
     by_the_other: int, records: int, found: dict[str, str]
