@@ -239,8 +239,8 @@ class Writers:
                     stay = pc.invert(rows[GONE.name])
                     kept = rows.filter(pc.and_(stay, rows[GOT]) if write.is_beside(partition) else stay)
                     if len(kept):
-                        writer.write_table(self._with_origin(kept, write))
-                    records += len(kept)
+                        writer.write_table(made := self._with_origin(kept, write))
+                        records += len(made)
             return [PartitionSlice(partition, 0, sink.size, records)]
 
         return self._put(Role.TABLE, write.declared.table, path, to)
