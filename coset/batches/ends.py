@@ -196,7 +196,9 @@ def _by_files(read: StreamProgress, by_batch: Mapping[int, Ends]) -> StreamProgr
         else end
         for end in read.ends
     )
-    return replace(read, ends=PackedRows.of(End, ends))
+    # The newest batch has the columns of all before it.
+    newest = by_batch.get(read.batch, NOTHING).stream(read.name)
+    return replace(read, ends=PackedRows.of(End, ends), columns=newest.columns if newest else read.columns)
 
 
 def _key(pipeline: str, number: int) -> str:

@@ -199,7 +199,8 @@ def _going_on(plan: Plan, published: Plan | None, asked: Sequence[str]) -> str:
     if not on or plan.batch in plan.accepted_by_name.values():
         return ""
     line = f'pipeline.changed("{on[0]}", anew="why")'
-    return f"; nothing of {' and '.join(on)} changed, so what was kept goes on: `{line}` would begin anew"
+    then = f"`{line}` in the pipeline and `{Replan(plan.pipeline)}` begin anew"
+    return f"; nothing of {' and '.join(on)} changed, so what was kept goes on: {then}"
 
 
 def _published_before(store: Store, pipeline: str, batch: int, decided: Iterable[Swap]) -> Plan | None:

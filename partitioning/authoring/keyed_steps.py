@@ -15,7 +15,7 @@ from partitioning.authoring.words import How, KeyFormatName
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_parts, canonical, composite, key_parts
-from partitioning.model.graph import Join, Op, StateSpec, Step, alive_of, quote
+from partitioning.model.graph import Join, Op, StateSpec, Step, alive_of, list_items, quote
 from partitioning.model.placement import KeyFormat
 from partitioning.model.watermarks import AHEAD
 from partitioning.numbers import FAN_IN
@@ -220,7 +220,11 @@ def _joined(sides: Sequence[str], flows: Sequence[StepOutput], word: str, equal:
 def new_key(key: str | Sequence[str], key_format: str, where: str, sql: str | None) -> tuple[str, str]:
     """The column of a new key, and the SQL that makes it, empty if it is there. Raises Refused with all findings."""
     if isinstance(key, str):
-        refuse(bad_key(key, key_format, where))
+        several = "," in (sql or "") and len([*list_items(sql or "")]) > 1
+        then = 'write one, or name the columns of the key: rekey(("a", "b"))'
+        what = f"{sql!r} are several expressions, and a key is made by one"
+        found = [Finding.of(Kind.DECLARATION, what, where, then, sql=sql)] if several else []
+        refuse([*bad_key(key, key_format, where), *found])
         return key, sql or ""
     findings = list(bad_parts(key, where, 1))
     if sql or key_format != KeyFormat.STRING:

@@ -43,7 +43,7 @@ from partitioning.authoring.step_rules import (
     cannot_take_changes,
 )
 from partitioning.authoring.words import How, LateRecord, MissingVersion
-from partitioning.model.graph import Join, Missing, Op, quote
+from partitioning.model.graph import Join, Missing, Op, list_items, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.mark_columns import RECORDS
 from partitioning.model.watermarks import AHEAD, Late
@@ -67,14 +67,17 @@ class TimedSteps(ChangingSteps, frozen=True):
         """Drop duplicates: records with the same key and `identity` as an earlier one, at a `time` no more than
         `within` away.
 
-        Both are SQL expressions; records where one of them is null all stay. Records are remembered until they are
-        `keep` older than the latest time seen (twice `within` by default), so a duplicate may come that late. A time
-        that is infinite, or more than `ahead` after the day on which the batch is planned, does not count.
+        Both are SQL expressions, `identity` perhaps several; records where one of them is null all stay. Records are
+        remembered until they are `keep` older than the latest time seen (twice `within` by default), so a duplicate may
+        come that late. A time that is infinite, or more than `ahead` after the day on which the batch is planned, does
+        not count.
         """
         kept = keep or _twice(within)
         refuse(cannot_keep(self, Op.DISTINCT, {"within": within, "keep": kept}))
         refuse([*cannot_keep(self, Op.DISTINCT, {"ahead": ahead}), *cannot_take_changes(self, Op.DISTINCT)])
         called = self.step + ".distinct" if name is None else name
+        if len([*list_items(identity)]) > 1:
+            identity = f"({identity})"
         sql = distinct(self._source, self.key, identity, time, within, ahead, called)
         keeps = distinct_keeps(self._source, self.key, identity, time, kept, ahead, called)
         return self._step(Op.DISTINCT, sql, (identity, time), name, keyed=True, state=keeps)

@@ -363,21 +363,39 @@ def test_a_backfill_reads_columns_as_they_are_declared_now(
         run_again(store, gone, tmp_path)
 
 
+def test_a_backfill_reads_a_column_that_was_declared_since_and_batches_go_on_from_its_types(
+    store: Store, tmp_path: Path
+) -> None:
+    land_json(store, 0, {"ad": "a", "n": 1, "page": "home"})
+    run(store, in_json(store, "* EXCLUDE (ad, _offset)", n="BIGINT"), tmp_path)
+    made = in_json(store, "* EXCLUDE (ad, _offset)", n="DOUBLE", page="VARCHAR")
+    wrong = in_json(store, "n", n="INTEGR")
+    with pytest.raises(Refused, match="'INTEGR', which is no type"):
+        run_again(store, wrong, tmp_path)
+    with pytest.raises(Refused, match=r"n is BIGINT in the table, DOUBLE in the plan|column 'n'"):
+        run_again(store, made, tmp_path)
+    made = in_json(store, "n::BIGINT AS n, page, typeof(n) AS kind", n="DOUBLE", page="VARCHAR")
+    assert run_again(store, made, tmp_path) == [("a", 1, "home", "DOUBLE")]
+    land_json(store, 1, {"ad": "b", "n": 2.5, "page": "cart"})
+    assert run(store, made, tmp_path)[1:] == [("b", 2, "cart", "DOUBLE")]
+
+
 def test_a_backfill_asks_about_a_cast_that_was_taken_back_unless_it_reads_the_files_of_now(
     store: Store, tmp_path: Path
 ) -> None:
     cast, plain = (
         declared_views(store, "typeof(n) AS kind", format="avro", **more) for more in ({"cast": {"n": "BIGINT"}}, {})
     )
-    land_avro(store, 0, {"ad": "string", "n": "double"}, {"ad": "a", "n": 3.0})
-    assert run(store, cast, tmp_path) == [("a", "BIGINT")]
+    for first in (0, 1):
+        land_avro(store, first, {"ad": "string", "n": "double"}, {"ad": "a", "n": 3.0})
+        assert run(store, cast, tmp_path) == [("a", "BIGINT")] * (first + 1)
     with pytest.raises(Refused) as refused:
         run_again(store, plain, tmp_path)
     (finding,) = refused.value.findings
     assert 'declare it: `cast={"n": "BIGINT"}`' in finding.then
     assert "coset backfill evolving --from 0 --input repaired" in finding.then
-    assert run_again(store, plain, tmp_path, repaired=True) == [("a", "DOUBLE")]
-    assert run_again(store, cast, tmp_path) == [("a", "BIGINT")]
+    assert run_again(store, plain, tmp_path, repaired=True) == [("a", "DOUBLE")] * 2
+    assert run_again(store, cast, tmp_path) == [("a", "BIGINT")] * 2
 
 
 def test_columns_of_avro_are_added_dropped_and_widened(store: Store, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
-from partitioning.model.read_ends import NOTHING
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column, Stream
@@ -69,11 +69,11 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     assert stored is not None
     then = pipeline.expecting(settings.expectations).with_topics_of(stream.declared for stream in stored.streams)
     ends = ends_before(ledger, batch)
+    source, before = _goes_on_from(ledger, batch)
     if repaired:
-        stored = with_files_of_now(then, stored, ends, _lost(ledger.original))
+        stored = with_files_of_now(then, stored, _by_type_of_now(then, ends), _lost(ledger.original))
     planned = _streams(then, stored)
     stored = replace(stored, streams=tuple(map(as_of_now, planned)))
-    source, before = _goes_on_from(ledger, batch)
     results = _columns(then, stored, ledger)
     read = before.ends.without(stored.forgot) if before else NOTHING
     other = other_parts(then, planned, stored.streams, results)
@@ -179,14 +179,19 @@ def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:
         )
         for name in sorted(declared.keys() ^ read.keys())
     ]
-    findings += [each for stream in pipeline.streams for each in _uncast(stream, read.get(stream.name), stored)]
+    findings += [each for stream in pipeline.streams for each in _untyped(stream, read.get(stream.name), stored)]
     if findings:
         raise Refused(*findings)
     return tuple(_as_declared(stream, read[stream.name]) for stream in pipeline.streams)
 
 
-def _uncast(stream: Stream, read: PlannedStream | None, stored: Plan) -> Iterator[Finding]:
-    """A finding for each column whose cast is not declared any more: only its files say which type it had."""
+def _untyped(stream: Stream, read: PlannedStream | None, stored: Plan) -> Iterator[Finding]:
+    """A finding for each column of a type that is none, or whose cast is not declared any more: then only its files say
+    which type it had."""
+    for name, kind in {**(stream.columns or {}), **stream.casts}.items():
+        if type_named(kind) is None:
+            what = f"column {name!r} is declared as {kind!r}, which is no type"
+            yield Finding.of(Kind.DECLARATION, what, f"stream {stream.name!r}", "name one of DuckDB's", name=name)
     if read is None:
         return
     for name in sorted(read.declared.casts.keys() - stream.casts.keys() - (read.declared.columns or {}).keys()):
@@ -200,17 +205,24 @@ def _uncast(stream: Stream, read: PlannedStream | None, stored: Plan) -> Iterato
         yield Finding.of(Kind.BACKFILL_INPUT, what, where, then, name=name, batch=stored.batch)
 
 
+def _by_type_of_now(pipeline: Pipeline, ends: Ends) -> Ends:
+    """The ends without the columns of streams whose types are declared otherwise since."""
+    now = {stream.name: (stream.casts, stream.columns) for stream in pipeline.streams}
+    streams = (
+        read if now.get(read.name) == (read.declared.casts, read.declared.columns) else replace(read, columns=())
+        for read in ends.streams
+    )
+    return replace(ends, streams=tuple(streams))
+
+
 def _as_declared(stream: Stream, read: PlannedStream) -> PlannedStream:
     """The stream that a batch read, with the columns and types that are declared of it now."""
     lies = _as_it_lay(stream, read.declared)
-    types = {**(lies.columns or {}), **lies.casts}
-    gone = (read.declared.columns or {}).keys() - (lies.columns or {}).keys()
-    columns = (
-        replace(column, type=type_named(kind) or kind) if (kind := types.get(column.name)) else column
-        for column in read.columns
-        if column.name not in gone
-    )
-    return replace(read, declared=lies, columns=tuple(columns))
+    were, are = read.declared.columns or {}, lies.columns or {}
+    types = {name: type_named(kind) or kind for name, kind in {**are, **lies.casts}.items()}
+    stay = {column.name: column.type for column in read.columns if column.name not in were.keys() - are.keys()}
+    columns = stay | {name: kind for name, kind in types.items() if name in stay or name in are}
+    return replace(read, declared=lies, columns=tuple(Column(name, kind) for name, kind in columns.items()))
 
 
 def _as_it_lay(stream: Stream, then: Stream) -> Stream:
