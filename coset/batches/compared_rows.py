@@ -66,7 +66,8 @@ def _both(connection: duckdb.DuckDBPyConnection, before: pa.RecordBatchReader, n
         f"UNION ALL BY NAME SELECT *, true AS {_NOW} FROM are"
     )
     connection.execute("DROP TABLE were; DROP TABLE are")
-    return sorted({*before.schema.names, *now.schema.names})
+    # DuckDB takes names that differ in case for the same.
+    return sorted({name.lower(): name for name in (*now.schema.names, *before.schema.names)}.values())
 
 
 def _digested(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], side: str) -> tuple[int, str]:

@@ -25,6 +25,7 @@ from partitioning.kinds import Kind
 from partitioning.model.plan import TaskGroup
 from partitioning.model.read_ends import NOTHING
 from partitioning.model.streams import Discovered, DiscoveredPartition
+from partitioning.values import replace
 from spark_jobs.tables.table_schema import table_schema
 
 _TABLE = "shown"
@@ -95,7 +96,7 @@ def step_rows(
     """
     only = pipeline.up_to(step, _TABLE)
     _check_runs_here(only)
-    found = discover(only.streams, NOTHING)
+    found = discover(only.streams, replace(NOTHING, pipeline=pipeline.name))
     starts = dict(_starts(only, found, sample)) if sample != Sample() else {}
     import pyarrow.dataset as ds  # noqa: PLC0415  it takes as long to import as the rest
 

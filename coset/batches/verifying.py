@@ -158,7 +158,8 @@ def verify(
     flows = {write.table: pipeline.up_to(write.step, write.table) for write in writes}
     read = {stream.name: stream for only in flows.values() for stream in only.streams}
     shown = (newest_shown(store, ledger.pipeline, published.batch) if as_of is None else None) or published
-    there = [_as_taken(ledger, published, each) for each in discover(tuple(read.values()), NOTHING)]
+    discovered = discover(tuple(read.values()), replace(NOTHING, pipeline=pipeline.name))
+    there = [_as_taken(ledger, published, each) for each in discovered]
     taken, refused = _Taken(ledger, published, there), list[Finding]()
     with Local() as runner:
         for write in writes:

@@ -5,7 +5,9 @@ A file of tests imports `coset.testing` at once, and this with the first run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -15,6 +17,8 @@ from coset.batches.pace import warned
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
+from coset.batches.tables.iceberg import ASKED as CATALOGUE
+from coset.batches.tables.table_base import ASKED as PLACE
 from coset.sources.landing import land_rows
 from coset.testing.likeness import MOST_ROWS, plain_rows
 from coset.testing.runs import Rows
@@ -40,6 +44,17 @@ def land(stream: Stream, rows: Rows, declared: Mapping[str, str], types: Types) 
     land_rows(placed, _table(stream.name, rows, declared, types), f"rows of stream {stream.name!r}")
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Tables lie in the folder of a trial alone, whatever place and catalogue the environment asks for."""
+    asked = {name: os.environ.pop(name) for name in (PLACE, CATALOGUE) if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(asked)
+
+
+@alone()
 def run(pipeline: Pipeline, root: str, settings: Settings, *, twice: bool) -> str:
     """Run what has landed as one batch; its verdict in a sentence. If `twice`, a first attempt is given up.
 
@@ -58,6 +73,7 @@ def run(pipeline: Pipeline, root: str, settings: Settings, *, twice: bool) -> st
     return f"Batch {plan.batch}: {verdict.why if verdict else 'no verdict'}"
 
 
+@alone()
 def warnings(pipeline: str, root: str) -> tuple[str, ...]:
     """What the batch that was published last was warned of."""
     ledger = Ledger(store_at(root), pipeline)
@@ -67,6 +83,7 @@ def warnings(pipeline: str, root: str) -> tuple[str, ...]:
     return tuple(one.what for one in found)
 
 
+@alone()
 def rows(root: str, table: str) -> list[dict[str, object]]:
     """The rows of a result table, sorted and without lineage."""
     found = first_rows(store_at(root), table, MOST_ROWS)

@@ -16,6 +16,7 @@ from coset.batches.auditing.audit_tables import load_some
 from coset.batches.ends import balance
 from coset.batches.tables import first_rows
 from coset.batches.verifying import by_arrival, verify
+from coset.testing.engine import alone
 from coset.testing.likeness import MOST_ROWS, Rows, plain_rows, without
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
@@ -31,6 +32,7 @@ from partitioning.sections import many
 _SHOWN = 5
 
 
+@alone()
 def check(pipeline: Pipeline, root: str) -> dict[str, str]:
     """Hold each published table against its query. Returns, by table, why it has none, or none that can be told.
 

@@ -105,6 +105,17 @@ def test_earlier_batches_run_again_by_the_names_that_columns_have_now(
     assert "Table each is its query" in succeeded("verify", file).output
 
 
+def test_a_dropped_column_does_not_come_back_by_any_name(orders: Table, store: Store, tmp_path: Path) -> None:
+    rank = orders.schema().find_field("rank").field_id
+    with orders.update_schema() as change:
+        change.delete_column("rank")
+    with orders.refresh().update_schema() as change:
+        change.add_column(f"@{rank}", LongType())
+    each = f"""orders.select('amount, "@{rank}" AS other', name="each").write("each")"""
+    succeeded("run", written(tmp_path, STREAM, each), *LOCAL)
+    assert rows_of(store, "each", "other") == ["{'other': None}"] * 6
+
+
 @pytest.mark.parametrize("change", [swapped, made_again])
 def test_kept_records_of_a_stream_have_no_values_of_other_columns(
     orders: Table, store: Store, tmp_path: Path, change: Change

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,31 @@ def test_rows_go_in_and_tables_and_verdicts_come_out() -> None:
     first, second = published.verdicts
     assert re.fullmatch(r"Batch 0: 20 records in 4 stream partitions, 5 keys compared, all \d+ expectations met", first)
     assert second.startswith("Batch 1: 1 record in ")
+
+
+def test_a_run_leaves_the_tables_and_the_catalogue_of_its_environment_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSET_TABLES", f"file://{tmp_path}")
+    monkeypatch.setenv("COSET_ICEBERG", "nowhere.shop")
+    pipeline = Pipeline("alone", source="s3://nowhere/topics")
+    pipeline.stream("orders", key="k", partitions=1).write("seen")
+    assert run(pipeline, {"orders": [{"k": "a"}]})["seen"] == [{"k": "a"}]
+    assert not [*tmp_path.iterdir()]
+    assert os.environ["COSET_ICEBERG"] == "nowhere.shop"
+
+
+def test_distinct_goes_by_all_of_several_expressions() -> None:
+    pipeline, noon = Pipeline("twice", source="s3://nowhere/topics"), datetime.fromisoformat("2026-11-01 12:00")
+    orders = pipeline.stream("orders", key="k", partitions=1)
+    orders.distinct("a, b", time="t", within=timedelta(hours=1), name="once").write("once")
+    first, second = (
+        [{"k": "k", "a": a, "b": b, "t": noon} for a, b in of] for of in ([(1, 1), (2, 1)], [(2, 1), (2, 2)])
+    )
+    found = run(pipeline, {"orders": first}, {"orders": second})["once"]
+    assert [(row["a"], row["b"]) for row in found] == [(1, 1), (2, 1), (2, 2)]
+    with pytest.raises(Refused, match="are several expressions, and a key is made by one"):
+        orders.rekey("z", sql="upper(k), a")
 
 
 def test_state_goes_on_from_batch_to_batch() -> None:

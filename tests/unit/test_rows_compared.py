@@ -100,3 +100,8 @@ def test_people_are_shown_the_columns_that_differ() -> None:
         ("b", f'k "b", {whole}', "no row"),
         ("c", "no row", f'k "c", {whole}'),
     )
+
+
+def test_names_that_differ_in_case_are_of_one_column() -> None:
+    found = against({"k": ["a", "b"], "v": [1, 2]}, {"k": ["a", "b"], "V": [1, 3]})
+    assert found.keys == 1

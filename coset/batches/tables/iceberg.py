@@ -223,7 +223,14 @@ class _Follower:
                 # Somebody has published since the log was read, or the log is an earlier one again.
                 self._logs.again(self._folder)
                 log = self._logs.table(self._folder)
-            return None if log is None else self._changed(log, self._checked(log, table) if table else self._made(log))
+            if log is None:
+                return None
+            try:
+                return self._changed(log, self._checked(log, table) if table else self._made(log))
+            except FileNotFoundError as gone:
+                what = f"files of the Iceberg table's newest snapshot are gone: {text_of(gone)}"
+                then = "restore them; or drop the table there, without its files, then "
+                raise Refused(self._unlike(what, then)) from gone
 
     def unclear(self, lost: Unsure) -> Finding:
         """The finding that the table is not known to follow after all tries, of which the last `lost` its answer."""

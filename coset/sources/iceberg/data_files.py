@@ -103,10 +103,11 @@ class DataFile:
     def _names(self) -> list[str]:
         numbers, named = self._numbers, {number: name for name, number in self._ids.items()}
         if not self.says_ids:
-            return [name if name in self._ids else f"@{name}" for name in self._written.names]
+            return [name if name in self._ids else f"{PART}{name}" for name in self._written.names]
         if None in numbers or len({*numbers}) < len(numbers):
             raise Unreadable("some of its columns have no ids", WRITE_IDS)
-        return [named.get(number or 0, f"@{number}") for number in numbers]
+        # What went since has a name that no column has.
+        return [named.get(number or 0, f"{PART}{number}") for number in numbers]
 
 
 def ids_of(field: pa.Field) -> Iterator[tuple[str, int]]:

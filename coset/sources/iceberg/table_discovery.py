@@ -21,7 +21,7 @@ from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
 from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, ids_of
 from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
-from coset.sources.iceberg.snapshots import FoundRows, History, ReadSnapshot
+from coset.sources.iceberg.snapshots import PIPELINE, FoundRows, History, ReadSnapshot
 from coset.sources.plain_arrays import bare_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Forget, Then
@@ -114,6 +114,9 @@ def _may_go(table: Table, *, is_known: bool) -> str:
     """Why rows of a table may go. Empty if nothing says so."""
     from pyiceberg.table.snapshots import Operation  # noqa: PLC0415  an extra
 
+    newest = table.current_snapshot()
+    if newest and newest.summary and PIPELINE in newest.summary.additional_properties:
+        return "It follows a result table of Coset"
     if any(
         each.summary and each.summary.operation in {Operation.OVERWRITE, Operation.DELETE} for each in table.snapshots()
     ):
