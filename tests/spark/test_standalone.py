@@ -207,9 +207,9 @@ def test_a_worker_with_other_code_of_a_users_module_is_refused_before_it_reads(
 ) -> None:
     sea, here = cluster.hosts["sea"], tmp_path / "here"
     there, python = sea.folder / "there", sea.folder / "with_studio"
-    for folder, more in ((here, ""), (there, "# of yesterday\n")):
+    for folder, given in ((here, "rows"), (there, "rows.slice(0)")):
         folder.mkdir()
-        (folder / "studio.py").write_text(f"{more}def kept(rows):\n    return rows\n")
+        (folder / "studio.py").write_text(f"def kept(rows):\n    return {given}\n")
     monkeypatch.setenv(ALLOWED, "studio")
     monkeypatch.syspath_prepend(here)
     sea.write_python(python, sea.code, sea.packages, there)
@@ -220,7 +220,7 @@ def test_a_worker_with_other_code_of_a_users_module_is_refused_before_it_reads(
     with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(python)}) as runner:
         finding = finding_of(runner.group, ref, 0)
         assert finding.kind is Kind.WORKER
-        assert re.match(r"the worker on sea has studio:kept with the code sha256:\w{16}; wanted is", finding.what)
+        assert re.match(r"the worker on sea has studio:kept with the code says:\w{16}; wanted is says:", finding.what)
     monkeypatch.setenv(SHIPPED, "studio")
     # As it says: what is shipped is what the driver has.
     with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(python)}) as runner:
