@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from coset.batches.tables.logs import Logs
+from coset.batches.tables.others import check_untouched
 from coset.batches.verified import NextPart, differs, verify_and_remember
 from coset.batches.verifying import KeyPart, Verified
 from coset.batches.verifying import verify as held
@@ -27,7 +29,15 @@ def verify(named: str, root: str, tables: Sequence[str], sample: KeyPart | NextP
     except Refused as refusal:
         refused += refusal.findings
     value = {"sample": str(sample), "tables": [_plain(each) for each in found]}
-    wrong = [*(differs(pipeline.name, each) for each in found if each.is_wrong), *refused]
+    different = {each.table for each in found if each.is_wrong}
+    if different and as_of is None:
+        try:
+            # What others did is undone, or accepted, before anything makes the rows anew.
+            writes = [write for write in pipeline.writes if write.table in different]
+            check_untouched(store, pipeline.name, writes, Logs())
+        except Refused as refusal:
+            refused[:0] = refusal.findings
+    wrong = [*refused, *(differs(pipeline.name, each) for each in found if each.is_wrong)]
     return Answer(value, [*_shown(found), *notes], Refused(*wrong) if wrong else None)
 
 
