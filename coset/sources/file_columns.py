@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from coset.sources.databases import connect_to_ask
 from coset.sources.plain_arrays import plain_type
-from partitioning.model.streams import Column
+from partitioning.errors import Finding
+from partitioning.kinds import Kind
+from partitioning.model.streams import Column, Stream
 
 # DuckDB's name of the type of what is null in all rows.
 NULL_TYPE = '"NULL"'
@@ -58,6 +60,20 @@ def type_named(text: str) -> str | None:
             return str(connection.sql(f"SELECT NULL::{text} AS value").types[0])
         except duckdb.Error:
             return None
+
+
+def types_named(declared: Mapping[str, str]) -> dict[str, str]:
+    """DuckDB's names of the types of declared columns, without those that are none."""
+    return {name: kind for name, written in declared.items() if (kind := type_named(written))}
+
+
+def typeless(stream: Stream, declared: Mapping[str, str]) -> Iterator[Finding]:
+    """The declared columns of a stream whose type does not exist."""
+    for name, written in declared.items():
+        if type_named(written) is None:
+            what = f"column {name!r} is declared as {written!r}, which is no type"
+            where, then = f"stream {stream.name!r}", "name a type as DuckDB has it"
+            yield Finding.of(Kind.DECLARATION, what, where, then, column=name, type=written)
 
 
 def _is_known(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> bool:

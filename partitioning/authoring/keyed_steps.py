@@ -220,7 +220,7 @@ def _joined(sides: Sequence[str], flows: Sequence[StepOutput], word: str, equal:
 def new_key(key: str | Sequence[str], key_format: str, where: str, sql: str | None) -> tuple[str, str]:
     """The column of a new key, and the SQL that makes it, empty if it is there. Raises Refused with all findings."""
     if isinstance(key, str):
-        several = "," in (sql or "") and len([*list_items(sql or "")]) > 1
+        several = sql is not None and len([*list_items(sql)]) > 1
         then = 'write one, or name the columns of the key: rekey(("a", "b"))'
         what = f"{sql!r} are several expressions, and a key is made by one"
         found = [Finding.of(Kind.DECLARATION, what, where, then, sql=sql)] if several else []

@@ -15,7 +15,7 @@ from coset.batches.history import replayed, statistics
 from coset.batches.planning import end_of_day, kept_by, result_columns
 from coset.batches.renamed_columns import misread, other_parts
 from coset.sources.discovery import as_of_now
-from coset.sources.file_columns import type_named
+from coset.sources.file_columns import typeless, types_named
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, PlanAsking
@@ -188,10 +188,7 @@ def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:
 def _untyped(stream: Stream, read: PlannedStream | None, stored: Plan) -> Iterator[Finding]:
     """A finding for each column of a type that is none, or whose cast is not declared any more: then only its files say
     which type it had."""
-    for name, kind in {**(stream.columns or {}), **stream.casts}.items():
-        if type_named(kind) is None:
-            what = f"column {name!r} is declared as {kind!r}, which is no type"
-            yield Finding.of(Kind.DECLARATION, what, f"stream {stream.name!r}", "name one of DuckDB's", name=name)
+    yield from typeless(stream, {**(stream.columns or {}), **stream.casts})
     if read is None:
         return
     for name in sorted(read.declared.casts.keys() - stream.casts.keys() - (read.declared.columns or {}).keys()):
@@ -219,7 +216,7 @@ def _as_declared(stream: Stream, read: PlannedStream) -> PlannedStream:
     """The stream that a batch read, with the columns and types that are declared of it now."""
     lies = _as_it_lay(stream, read.declared)
     were, are = read.declared.columns or {}, lies.columns or {}
-    types = {name: type_named(kind) or kind for name, kind in {**are, **lies.casts}.items()}
+    types = types_named({**are, **lies.casts})
     stay = {column.name: column.type for column in read.columns if column.name not in were.keys() - are.keys()}
     columns = stay | {name: kind for name, kind in types.items() if name in stay or name in are}
     return replace(read, declared=lies, columns=tuple(Column(name, kind) for name, kind in columns.items()))

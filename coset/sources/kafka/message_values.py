@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from coset.sources.composite_keys import with_made
 from coset.sources.evolution import Evolution, with_casts
-from coset.sources.file_columns import FileColumns, UnknownType, arrow_schema, columns_of, type_named
+from coset.sources.file_columns import FileColumns, UnknownType, arrow_schema, columns_of, typeless, types_named
 from coset.sources.formats.change_lines import changes_have_values
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.kafka.avro_values import AvroValues
@@ -110,19 +110,23 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
 
 def _declared(stream: Stream) -> tuple[Column, ...]:
     """The declared columns, with DuckDB's names of their types."""
-    types = {name: type_named(kind) for name, kind in (stream.columns or {}).items()}
-    _check_types(stream, stream.columns or {}, types)
+    types = _types(stream, stream.columns or {})
     have_values = partial(changes_have_values, typed=stream.written_as != Format.JSON)
     if stream.changes and (findings := tuple(undeclarable(stream, have_values))):
         raise Refused(*findings)
-    return tuple(Column(name, kind) for name, kind in types.items() if kind)
+    return tuple(Column(name, kind) for name, kind in types.items())
+
+
+def _types(stream: Stream, declared: Mapping[str, str]) -> dict[str, str]:
+    """DuckDB's names of declared types. Raises Refused with all that are none."""
+    if wrong := tuple(typeless(stream, declared)):
+        raise Refused(*wrong)
+    return types_named(declared)
 
 
 def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
     """The merged columns of all schemas of the topic's values. A tombstone has nulls in all of them."""
-    casts = {name: type_named(kind) for name, kind in stream.casts.items()}
-    _check_types(stream, stream.casts, casts)
-    evolution = Evolution(known, (), frozenset(), {name: kind for name, kind in casts.items() if kind})
+    evolution = Evolution(known, (), frozenset(), _types(stream, stream.casts))
     findings = []
     for where, schema in _schemas(stream):
         try:
@@ -144,22 +148,3 @@ def _schemas(stream: Stream) -> Iterator[tuple[str, AvroSchema]]:
         where = f"schema= of stream {stream.name!r}"
         return iter([(where, AvroSchema(stream.schema, where))])
     return Registry(stream.name).versions()
-
-
-def _check_types(stream: Stream, named: Mapping[str, str], types: Mapping[str, str | None]) -> None:
-    wrong = [name for name, kind in types.items() if kind is None]
-    if wrong:
-        where, then = f"stream {stream.name!r}", "name a type as DuckDB has it"
-        raise Refused(
-            *(
-                Finding.of(
-                    Kind.DECLARATION,
-                    f"column {name!r} is declared as {named[name]!r}, which is no type",
-                    where,
-                    then,
-                    column=name,
-                    type=named[name],
-                )
-                for name in wrong
-            )
-        )
