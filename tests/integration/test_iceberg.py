@@ -463,6 +463,15 @@ def test_what_others_wrote_there_is_taken_back_or_the_table_made_again(lake: Cat
     follows(two_batches, lake)
     assert len(snapshots(lake)) == 1
 
+    table = in_catalogue(lake, "newest")
+    table.io.delete(there(table.current_snapshot()).manifest_list)
+    land(two_batches, 3)
+    said = "files of the Iceberg table's newest snapshot are gone", "drop the table there, without its files, then"
+    refused(coset("run", NEWEST, "--runner", "local"), *said)
+    lake.drop_table("shop.newest")
+    succeeded("iceberg", NEWEST)
+    follows(two_batches, lake)
+
 
 def test_a_table_that_is_not_cosets_stays_as_it_is(lake: Catalog, two_batches: Store) -> None:
     lake.create_namespace("shop")
