@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
@@ -108,6 +109,23 @@ def produce(
     _write(producer, topic, records, partition)
 
 
+def _wait_for_markers(kafka: KafkaServer, topic: str) -> None:
+    """The coordinator answers before it writes the markers of a transaction that ended."""
+    with admin(kafka) as client:
+        numbers = client.list_topics(topic, timeout=10).topics[topic].partitions
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = {TopicPartition(topic, number): newest for number in numbers}
+
+        def ended(isolation: IsolationLevel) -> list[int]:
+            answers = client.list_offsets(ends, isolation_level=isolation)
+            return [answers[place].result().offset for place in ends]
+
+        until = time.monotonic() + 30
+        while ended(IsolationLevel.READ_COMMITTED) != ended(IsolationLevel.READ_UNCOMMITTED):
+            assert time.monotonic() < until, f"a transaction in {topic} did not end"
+            time.sleep(0.02)
+
+
 @contextmanager
 def transactions(kafka: KafkaServer, topic: str) -> Iterator[Callable[[Iterable[Record], str], None]]:
     """Writes records in a transaction that it then lets "commit" or "abort", or leaves "open"."""
@@ -131,6 +149,8 @@ def transactions(kafka: KafkaServer, topic: str) -> Iterator[Callable[[Iterable[
             producer.commit_transaction(30)
         elif then == "abort":
             producer.abort_transaction(30)
+        if not open_one:
+            _wait_for_markers(kafka, topic)
 
     yield write
     if open_one:
