@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from partitioning.authoring.flow import Flow
 from partitioning.kinds import Kind
-from partitioning.model.graph import Mode
+from partitioning.model.table_mode import Mode
 from tests.changing import key_of
 from tests.stream_marks import Marks
 

@@ -36,10 +36,10 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
-from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import What
 from partitioning.model.schemes import Scheme
+from partitioning.model.table_mode import Mode
 from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import folder
 from tests.branches import MINUTE, TIME, Branch, Wanted

@@ -113,7 +113,7 @@ def _wait_for_markers(kafka: KafkaServer, topic: str) -> None:
     """The coordinator answers before it writes the markers of a transaction that ended."""
     with admin(kafka) as client:
         numbers = client.list_topics(topic, timeout=10).topics[topic].partitions
-        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        newest = OffsetSpec.latest()
         ends = {TopicPartition(topic, number): newest for number in numbers}
 
         def ended(isolation: IsolationLevel) -> list[int]:

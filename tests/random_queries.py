@@ -39,10 +39,11 @@ from partitioning.explain.table_query import table_query
 from partitioning.kinds import Kind
 from partitioning.model import table_parts
 from partitioning.model.allowance import Allowance
-from partitioning.model.graph import Mode, Op
+from partitioning.model.graph import Op
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
+from partitioning.model.table_mode import Mode
 from partitioning.values import replace
 from tests.random_steps import AS_SQL, TWICE, VALUES, Writer
 

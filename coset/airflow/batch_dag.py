@@ -39,7 +39,7 @@ from coset.batches.ref import BatchRef
 from coset.batches.turns import Turns
 from coset.reports import next_steps
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.authoring.settings import ASKED, DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
@@ -204,21 +204,28 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             title="Task groups",
             description="How many Spark jobs the tasks are grouped into.",
         ),
-        "begin_anew": _names("Begin anew", "Steps that begin without state, and new tables, as a finding named them"),
-        "go_on": _names("Go on", "Steps that continue though those before them changed, and tables that were left out"),
+        **_of_names(of_backfills=True),
     }
 
 
-def _names(title: str, description: str) -> Param:
-    """A field for names, empty by default."""
-    listed = f"{description}, a name on each line."
-    return Param(None, type=["null", "array"], items={"type": "string"}, title=title, description=listed)
+def _of_names(*, of_backfills: bool) -> dict[str, Param]:
+    """The fields for names, empty by default."""
+    return {
+        name: Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string"},
+            title=asking.title,
+            description=f"{asking.field}, a name on each line.",
+        )
+        for name, asking in ASKED.items()
+        if asking.title and asking.of_backfills is of_backfills
+    }
 
 
-def planned_as(params: dict[str, Any], settings: Settings, **more: Any) -> Settings:
-    """The settings with those of the form, and with `more`."""
-    asked = {name: params.get(name) or () for name in ("begin_anew", "go_on")}
-    form: dict[str, Any] = {name: params[name] for name in ("scheme", "groups")} | asked | more
+def planned_as(params: dict[str, Any], settings: Settings) -> Settings:
+    """The settings with those of the form."""
+    form: dict[str, Any] = {name: said for name in ASKED if (said := params.get(name)) is not None}
     return Settings.parse(**form, base=settings)
 
 
@@ -232,7 +239,7 @@ def _params(settings: Settings) -> dict[str, Param]:
             title="Limit",
             description="The most records to take from each stream partition; empty for all that have arrived.",
         ),
-        "take_away": _names("Take away", "Tables and steps that may lose any number of rows in a new batch"),
+        **_of_names(of_backfills=False),
         "again": Param(
             False,
             type="boolean",
@@ -248,7 +255,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
         """Plan the next batch, or continue the open one. Skips the rest if there is nothing to do."""
         with failures():
             check_run_type(get_current_context()["dag_run"])
-            ref, sentence = steps.plan(pipeline, store_root(), _asked(params, settings), again=params["again"])
+            ref, sentence = steps.plan(pipeline, store_root(), planned_as(params, settings), again=params["again"])
             say(sentence)
             _note_run(pipeline, up_to_date=ref is None)
             if ref is None:
@@ -332,7 +339,3 @@ def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Co
         )
         what = f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels"
         raise Refused.of(Kind.PLAN_WAVES, what, batch.plan_uri, then, waves=waves)
-
-
-def _asked(params: dict[str, Any], settings: Settings) -> Settings:
-    return planned_as(params, settings, limit=params["limit"], take_away=params["take_away"] or ())

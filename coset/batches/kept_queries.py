@@ -24,7 +24,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.explain.table_query import logical_sql
 from partitioning.model.artefact import files_of
 from partitioning.model.composite_key import canonical, key_parts
-from partitioning.model.graph import Graph, Mode, Op, Step, quote
+from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.private import MASK, is_private
 from partitioning.model.stage_inputs import StateInput
@@ -96,7 +96,7 @@ def _queries(plan: Plan) -> Iterator[_Query]:
     steps = {step.name: step for step in graph.steps}
     for write in plan.writes():
         above = graph.above(write.declared.step)
-        if write.declared.mode is Mode.UPSERT and any(steps[name].op is Op.CHANGES for name in above & steps.keys()):
+        if write.declared.mode.by_key and any(steps[name].op is Op.CHANGES for name in above & steps.keys()):
             yield _query(graph, steps, plan, write)
 
 

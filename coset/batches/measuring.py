@@ -31,7 +31,7 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import files_of
 from partitioning.model.composite_key import key_columns
 from partitioning.model.figures import BEFORE
-from partitioning.model.graph import Mode, quote
+from partitioning.model.graph import quote
 from partitioning.model.measures import Measure, Measured, MeasureKind, measures_of
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.private import mentions
@@ -99,7 +99,7 @@ def figures(
             "figure": figure,
             "value": json.dumps(known.get((table, figure))),
             "before": json.dumps(before.get(f"{table} {figure}", [])),
-            "appended": write.declared.mode is Mode.APPEND,
+            "appended": write.declared.mode.only_adds,
             "backfilled": ledger.original is not None,
             "failed": failed.get(table, "") if (table, figure) not in known else "",
             "as_of": _as_of(plan),
@@ -140,7 +140,7 @@ def _as_of(plan: Plan) -> int | None:
 def _whole(attempt: Attempt, write: PlannedWrite, rows: Rows) -> Rows:
     """The rows of a batch, and those that stay of an upserted table. In a backfill they are not the table's: it begins
     with all of them, in its first batch."""
-    if write.declared.mode is not Mode.UPSERT or write.anew:
+    if not write.declared.mode.by_key or write.anew:
         return rows
     ledger, table = attempt.ledger, write.declared.table
     files = table_files(attempt, table)

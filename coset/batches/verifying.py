@@ -45,7 +45,7 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import key_parts
 from partitioning.model.gaps import covers
-from partitioning.model.graph import Mode, Op, Step, Write
+from partitioning.model.graph import Op, Step, Write
 from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
@@ -274,7 +274,7 @@ def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> int:
         return 0
     first = taken.first_whole(lost)
     stateless = means.rows is RowKind.RECORDS and not any(step.state for step in only.steps)
-    if first is None or not (stateless and write.lineage and write.mode is Mode.APPEND):
+    if first is None or not (stateless and write.lineage and write.mode.only_adds):
         raise Refused(*_gone(only, lost, first))
     return first
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from coset.batches.runners.choice import RunnerKind, runner
 from coset.batches.runners.given_settings import parsed
 from coset.cli import pipelines
-from coset.cli.asked import ONCE
+from coset.cli.asked import ONCE, OWN
 from coset.cli.output import console, progress, say
 from coset.project.coset_toml import project_of
 from coset.project.pipeline_files import names
-from partitioning.authoring.settings import Settings
+from partitioning.authoring.settings import ASKED, Asking, Settings
 from partitioning.documents.stores import named_root
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
@@ -72,56 +75,9 @@ StoreRoot = Annotated[
         help="Where plans and tables lie: s3://bucket/prefix, or a folder (.coset/store).",
     ),
 ]
-SchemeTexts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--scheme",
-        metavar="[STAGE=]SCHEME",
-        help="max, cogroup, elastic(F), tasks(L) or records(N), for all stages or, repeated, for one stage each "
-        "(new plans only).",
-    ),
-]
-Groups = Annotated[
-    int | None, typer.Option("--groups", help="How many task groups, that is Spark jobs (2; new plans only).")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", help="Read at most N records of each stream partition (new plans only).")
-]
 SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", envvar="COSET_SETTINGS", help="A TOML file with settings. Options override it."),
-]
-AcceptLoss = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--accept-loss",
-        metavar="RANGE",
-        help="Accept the loss of unread offsets, as the error named them: views-0@[900,1200). Repeatable.",
-    ),
-]
-BeginAnew = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--begin-anew",
-        metavar="NAME",
-        help="Start a new or changed step without its old state, or a new table, as the error named it. Repeatable.",
-    ),
-]
-GoOn = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--go-on",
-        metavar="NAME",
-        help="Continue a step from its old state, or a table from its rows, as the error named it. Repeatable.",
-    ),
-]
-TakeAway = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--take-away",
-        metavar="NAME",
-        help="Let the batch remove any number of rows of this table or step. Repeatable (new plans only).",
-    ),
 ]
 When = Annotated[
     str | None,
@@ -210,34 +166,46 @@ def when_of(text: str | None) -> Period | None:
         raise Refused.of(Kind.ARGUMENT, f"{text!r} is no time", "--when", then, when=text) from None
 
 
-def settings_of(
-    scheme: list[str] | None,
-    groups: int | None,
-    limit: int | None,
-    file: Path | None,
-    accept_loss: list[str] | None = None,
-    *,
-    take_away: list[str] | None = None,
-    begin_anew: list[str] | None = None,
-    go_on: list[str] | None = None,
-) -> Settings:
+def settings_of(settings: Path | None = None, **asked: Any) -> Settings:
     """The settings of the options and of a file, if one is named. Raises Refused, with all findings."""
     try:
-        base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
+        base = Settings.read(settings.read_text(encoding="utf-8"), str(settings)) if settings else None
     except (OSError, UnicodeDecodeError) as error:
         what = f"the settings cannot be read: {error}"
-        raise Refused.of(Kind.LOCAL_FILE, what, str(file), "name a TOML file", file=file) from error
-    settings = Settings.parse(
-        scheme=scheme,
-        groups=groups,
-        limit=limit,
-        accept_loss=accept_loss or (),
-        take_away=take_away or (),
-        begin_anew=begin_anew or (),
-        go_on=go_on or (),
-        base=base,
-    )
-    for named in filter(None, (settings.scheme, *settings.schemes.values())):
+        raise Refused.of(Kind.LOCAL_FILE, what, str(settings), "name a TOML file", file=settings) from error
+    whole = Settings.parse(**{name: said for name, said in asked.items() if said is not None}, base=base)
+    for named in filter(None, (whole.scheme, *whole.schemes.values())):
         if named.kind in {SchemeKind.TASKS, SchemeKind.ELASTIC} and (named.number or 0) >= _MANY:
             progress("plan", f"{named}: to plan so many tasks takes a while, and memory")
-    return settings
+    return whole
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """The options by which a command asks how to plan, by the names of what they set. The command gets a function that
+    makes settings of them, and is refused only once it calls that."""
+
+    declared: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, parameter: Parameter) -> PlanOptions | None:
+        """The options that a parameter of a command stands for, if it does."""
+        return next((each for each in get_args(parameter.annotation) if isinstance(each, cls)), None)
+
+
+def _option(name: str, asking: Asking) -> Any:
+    info = typer.Option(f"--{name.replace('_', '-')}", metavar=asking.word, help=asking.help)
+    return Annotated[int | None if asking.number else list[str] | None, info]
+
+
+_ASKED = {name: _option(name, asking) for name, asking in ASKED.items()}
+_FILE = {"settings": SettingsFile}
+# How a batch is planned that may lose records, one that is only shown, and those that run again.
+Planning = Annotated[Callable[[], Settings], PlanOptions(_ASKED | _FILE)]
+Shown = Annotated[
+    Callable[[], Settings], PlanOptions({name: _ASKED[name] for name in _ASKED if name != "accept_loss"} | _FILE)
+]
+Again = Annotated[
+    Callable[[], Settings],
+    PlanOptions({name: Annotated[_ASKED[name], OWN] for name in _ASKED if ASKED[name].of_backfills} | _FILE),
+]

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from coset.cli import pipelines
-from coset.cli.app import app
+from coset.cli.app import PlanOptions, app, settings_of
 from coset.cli.asked import ONCE, Asked, declare
 from coset.cli.machine import check_open_files, not_installed
 from coset.cli.output import Answer, OutputForm, answer, console, printed, say, show_error
@@ -101,7 +101,10 @@ def command(panel: Panel, name: str | None = None, *, final: Final | None = None
     """
 
     def register(does: Does) -> Does:
-        known = signature(does, eval_str=True)
+        signed = signature(does, eval_str=True)
+        plans = {name: found for name, each in signed.parameters.items() if (found := PlanOptions.of(each))}
+        planned = partial(_with_settings, does, plans)
+        known = signed.replace(parameters=[each for one in signed.parameters.values() for each in _spread(one)])
         common = tuple(_common(known, asks=final is not None))
         context = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)
         whole = known.replace(parameters=[*known.parameters.values(), *common, context])
@@ -115,7 +118,7 @@ def command(panel: Panel, name: str | None = None, *, final: Final | None = None
             here = entered if isinstance(entered, Here) else NOWHERE
             form = OutputForm(asked.get("as_json", False), asked.get("wide", False), here.name)
             with printed(form), pipelines.called(here, Asked.of(verb, ctx, ctx.meta.get(_SAID, {}))):
-                raise typer.Exit(_answered(partial(_done, does, given, asked, final, entered)))
+                raise typer.Exit(_answered(partial(_done, planned, given, asked, final, entered)))
 
         called.__signature__ = whole  # type: ignore[attr-defined]
         called.__annotations__ = {each.name: each.annotation for each in whole.parameters.values()}
@@ -123,6 +126,21 @@ def command(panel: Panel, name: str | None = None, *, final: Final | None = None
         return does
 
     return register
+
+
+def _spread(parameter: Parameter) -> Iterator[Parameter]:
+    """A parameter, or those of the options that it stands for."""
+    if options := PlanOptions.of(parameter):
+        for name, annotation in options.declared.items():
+            yield Parameter(name, parameter.kind, annotation=annotation, default=None)
+    else:
+        yield parameter
+
+
+def _with_settings(does: Does, plans: Mapping[str, PlanOptions], /, **given: Any) -> Answer | None:
+    for name, options in plans.items():
+        given[name] = partial(settings_of, **{each: given.pop(each) for each in options.declared})
+    return does(**given)
 
 
 def _common(known: Signature, *, asks: bool) -> Iterator[Parameter]:

@@ -16,8 +16,6 @@ from partitioning.values import Value
 
 _CHANGE, _COPY, _ROWS = map(quote, (CHANGE, "@copy", "@rows"))
 NEVER_CAME = "a row goes that never came"
-# A mode of writing that tables do not know: they are appended to.
-CHANGELOG = "changelog"
 # All columns, by themselves or of a flow.
 _STAR = re.compile(r'\s*(?:"(?:[^"]|"")*"\.|\w+\.)?\*')
 _NAMED = re.compile(r'(.+?)\s+AS\s+("(?:[^"]|"")*"|\w+)\s*', re.IGNORECASE | re.DOTALL)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from partitioning.authoring.arguments import checked
-from partitioning.authoring.change_sql import CHANGELOG
 from partitioning.authoring.keyed_steps import KeyedSteps, named, new_key
 from partitioning.authoring.step_output import listed, refuse
 from partitioning.authoring.step_rules import bad_key, cannot_meet, cannot_take_changes, cannot_write, no_key
@@ -20,10 +19,11 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Updates, quote, union
+from partitioning.model.graph import ColumnComment, Join, Op, StateSpec, quote, union
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, hash_findings
 from partitioning.model.streams import DELETED, Column, Stream
+from partitioning.model.table_mode import CHANGELOG, Mode, Updates
 from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
 

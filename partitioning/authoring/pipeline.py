@@ -17,7 +17,7 @@ from partitioning.authoring.step_output import StepOutput
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
-from partitioning.model.graph import ColumnComment, Graph, Mode, Op, Step, Updates, Write
+from partitioning.model.graph import ColumnComment, Graph, Op, Step, Write
 from partitioning.model.key_schemas import Framing
 from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
@@ -28,6 +28,7 @@ from partitioning.model.root_names import is_others
 from partitioning.model.schemes import Scheme
 from partitioning.model.sources import LandedSource, address_of, source_of
 from partitioning.model.streams import DELETED, DENSE, SPARSE, ChangeForm, Format, Stream
+from partitioning.model.table_mode import Mode, Updates
 from partitioning.values import replace
 
 T = TypeVar("T")

@@ -40,6 +40,56 @@ class PartitionerRef(Value, frozen=True):
         return f"{self.path}({listed})" if listed else self.path
 
 
+class Asking(Value, frozen=True):
+    """How a setting is asked for when a batch is planned: by an option of commands, with its `help` and the word for a
+    value, and by a field of Airflow's form, if that has a `title`. A setting of records is none `of_backfills`, which
+    read again what was read."""
+
+    help: str
+    word: str | None = None
+    title: str = ""
+    field: str = ""
+    of_backfills: bool = True
+    number: bool = False
+
+
+ASKED = {
+    "scheme": Asking(
+        "max, cogroup, elastic(F), tasks(L) or records(N), for all stages or, repeated, for one stage each "
+        "(new plans only).",
+        "[STAGE=]SCHEME",
+    ),
+    "groups": Asking("How many task groups, that is Spark jobs (2; new plans only).", number=True),
+    "limit": Asking(
+        "Read at most N records of each stream partition (new plans only).", of_backfills=False, number=True
+    ),
+    "accept_loss": Asking(
+        "Accept the loss of unread offsets, as the error named them: views-0@[900,1200). Repeatable.",
+        "RANGE",
+        of_backfills=False,
+    ),
+    "take_away": Asking(
+        "Let the batch remove any number of rows of this table or step. Repeatable (new plans only).",
+        "NAME",
+        "Take away",
+        "Tables and steps that may lose any number of rows in a new batch",
+        of_backfills=False,
+    ),
+    "begin_anew": Asking(
+        "Start a new or changed step without its old state, or a new table, as the error named it. Repeatable.",
+        "NAME",
+        "Begin anew",
+        "Steps that begin without state, and new tables, as a finding named them",
+    ),
+    "go_on": Asking(
+        "Continue a step from its old state, or a table from its rows, as the error named it. Repeatable.",
+        "NAME",
+        "Go on",
+        "Steps that continue though those before them changed, and tables that were left out",
+    ),
+}
+
+
 class Settings(Value, frozen=True):
     """What can be set for a pipeline without changing its code.
 
@@ -60,6 +110,7 @@ class Settings(Value, frozen=True):
     fan_in: Mapping[str, int] = field(default_factory=dict)
     groups: int = 2
     grouper: str = BALANCED_STICKY
+    hot_keys: HotKeys = HotKeys.LEAVE
     limit: int | None = None
     starts: Mapping[str, int] = field(default_factory=dict)
     accept_loss: tuple[OffsetRange, ...] = ()
@@ -68,7 +119,6 @@ class Settings(Value, frozen=True):
     allowance: Allowance = Allowance()
     expectations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offenders: int = OFFENDERS_TOLD
-    hot_keys: HotKeys = HotKeys.LEAVE
 
     @classmethod
     def read(cls, text: str, where: str) -> Settings:

@@ -8,13 +8,13 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from partitioning.authoring.change_sql import CHANGELOG
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import Join, Missing, Mode, Op, Step, Updates
+from partitioning.model.graph import Join, Missing, Op, Step
 from partitioning.model.meaning import RowKind
 from partitioning.model.placement import KeyFormat
+from partitioning.model.table_mode import CHANGELOG, Mode, Updates
 from partitioning.model.watermarks import EventTime, Late
 from partitioning.numbers import DAYS
 from partitioning.values import replace

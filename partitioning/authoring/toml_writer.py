@@ -11,7 +11,11 @@ from typing import Any
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.allowance import Allowance
+from partitioning.model.schemes import Scheme
 
+# What stages, steps and tables have of their own, and what is said of one batch.
+_NOT_FOR_ALL = {"schemes", "partitioners", "fan_in", "accept_loss", "expectations"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -69,19 +73,18 @@ def value(plain: Any) -> str:
 
 
 def _for_all(settings: Settings) -> Iterator[tuple[str, Any]]:
-    if settings.scheme is not None:
-        yield "scheme", str(settings.scheme)
-    yield "groups", settings.groups
-    for name in ("grouper", "hot_keys", "limit", "starts", "begin_anew", "go_on"):
-        if (held := getattr(settings, name)) != getattr(DEFAULTS, name):
-            yield name, held
-    allowance, default = settings.allowance, DEFAULTS.allowance
-    if allowance.named:
-        yield "take_away", allowance.named
-    if (allowance.rows, allowance.percent) != (default.rows, default.percent):
-        yield "far_fewer", {"rows": allowance.rows, "percent": allowance.percent}
-    if settings.offenders != DEFAULTS.offenders:
-        yield "offenders", settings.offenders
+    for name in Settings.__struct_fields__:
+        held, default = getattr(settings, name), getattr(DEFAULTS, name)
+        match held:
+            case Scheme():
+                yield name, str(held)
+            case Allowance():
+                if held.named:
+                    yield "take_away", held.named
+                if (held.rows, held.percent) != (default.rows, default.percent):
+                    yield "far_fewer", {"rows": held.rows, "percent": held.percent}
+            case _ if name not in _NOT_FOR_ALL and (held != default or name == "groups"):
+                yield name, held
 
 
 def _of(settings: Settings, name: str) -> Iterator[tuple[str, Any]]:

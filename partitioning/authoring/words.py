@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from partitioning.model.graph import Join, Missing, Mode, Updates
+from partitioning.model.graph import Join, Missing
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Format, Layout, NullKeys
+from partitioning.model.table_mode import Mode, Updates
 from partitioning.model.watermarks import Late
 
 # Which unmatched records a join keeps: none, those of the first flow, or all.

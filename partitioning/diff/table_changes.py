@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import field
 
 from partitioning.model.column_ids import renamed
-from partitioning.model.graph import Mode, Op, Step
+from partitioning.model.graph import Op, Step
 from partitioning.model.kept_change import How
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import PlannedStream, StateInput
@@ -98,7 +98,7 @@ def _loses(plan: Plan, tables: tuple[str, ...]) -> str:
 def _loss(write: PlannedWrite, held: Mapping[str, int]) -> str:
     table = write.declared.table
     rows = many(held[table], "row") if table in held else "rows"
-    if write.declared.mode is Mode.UPSERT:
+    if write.declared.mode.by_key:
         return f"{table} has {rows} and loses those of keys that do not come in this batch"
     return f"{table} keeps its {rows}; new ones know nothing of earlier batches"
 

@@ -16,7 +16,6 @@ from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
 from partitioning.explain.table_query import rows_are
 from partitioning.explain.watermarks import MarkedBatch, waiting_section, watermarks_section
-from partitioning.model.graph import Mode
 from partitioning.model.meaning import meanings
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
 from partitioning.model.reasons import OwnTasks
@@ -330,7 +329,7 @@ def _mode(write: PlannedWrite) -> str:
     if write.beside:
         merged = f", {many(len(write.merged), 'partition')} anew" if write.merged else ""
         return f"{mode}, new rows beside the old{merged}"
-    return "" if mode is Mode.APPEND else f"{mode}, all rows anew" if write.anew else mode
+    return "" if mode.only_adds else f"{mode}, all rows anew" if write.anew else mode
 
 
 def _changes(plan: Plan, difference: Diff | None) -> Iterator[Section]:

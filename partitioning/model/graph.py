@@ -11,6 +11,7 @@ from msgspec import UnsetType
 from partitioning.model.kept_change import KeptChange
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat, Placement
 from partitioning.model.streams import Column, Stream
+from partitioning.model.table_mode import Mode, Updates
 from partitioning.model.watermarks import TimePassed
 from partitioning.values import Value
 
@@ -59,22 +60,6 @@ class Missing(StrEnum):
 
     NULL = "null"
     DROP = "drop"
-
-
-class Mode(StrEnum):
-    """What a batch does to a result table's rows: it adds to them, replaces the rows of its keys, or replaces all."""
-
-    APPEND = "append"
-    UPSERT = "upsert"
-    REPLACE = "replace"
-
-
-class Updates(StrEnum):
-    """How a batch changes rows of an upserted table: it writes the files that hold them again (copy on write), or the
-    new rows beside them, and notes which rows are dead (merge on read)."""
-
-    REWRITE = "rewrite"
-    BESIDE = "beside"
 
 
 class StateSpec(Value, frozen=True, omit_defaults=True):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import assert_never
 
-from partitioning.model.graph import Graph, Join, Mode, Op, Step, Write, gives_expired
+from partitioning.model.graph import Graph, Join, Op, Step, Write, gives_expired
 from partitioning.model.streams import Stream
 from partitioning.values import Value, replace
 
@@ -84,20 +84,17 @@ def of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
     """What the rows of a table are to which those of a flow are written."""
     if flow.rows is RowKind.PARTLY:
         return flow
-    if flow.leaves_out and write.mode is Mode.UPSERT:
+    if flow.leaves_out and write.mode.by_key:
         return Meaning(RowKind.PARTLY, flow.step, flow.why, "publish the newest rows, and leave rows out behind")
-    match write.mode:
-        case Mode.APPEND if flow.changes or flow.rows is RowKind.ALL:
-            return Meaning(RowKind.OF_BATCH, write.step, "each batch appends the rows of its keys as they are then")
-        case Mode.REPLACE if flow.rows is not RowKind.ALL:
-            return Meaning(RowKind.OF_BATCH, flow.step or write.step, "mode replace keeps the rows of the last batch")
-        case Mode.UPSERT if flow.rows is RowKind.RECORDS:
-            return Meaning(
-                RowKind.OF_BATCH, write.step, "of a key that comes again only the row of its last batch stays"
-            )
-        case Mode.UPSERT if flow.rows is RowKind.ALL and not _is_of_a_table(write.step, steps):
-            why = "a key that has no row any more keeps the row that it had"
-            return Meaning(RowKind.PARTLY, write.step, why, "write it with mode='replace'")
+    if write.mode.only_adds and (flow.changes or flow.rows is RowKind.ALL):
+        return Meaning(RowKind.OF_BATCH, write.step, "each batch appends the rows of its keys as they are then")
+    if not write.mode.keeps and flow.rows is not RowKind.ALL:
+        return Meaning(RowKind.OF_BATCH, flow.step or write.step, f"mode {write.mode} keeps the rows of the last batch")
+    if write.mode.by_key and flow.rows is RowKind.RECORDS:
+        return Meaning(RowKind.OF_BATCH, write.step, "of a key that comes again only the row of its last batch stays")
+    if write.mode.by_key and flow.rows is RowKind.ALL and not _is_of_a_table(write.step, steps):
+        why = "a key that has no row any more keeps the row that it had"
+        return Meaning(RowKind.PARTLY, write.step, why, "write it with mode='replace'")
     return flow
 
 

@@ -9,7 +9,6 @@ from operator import itemgetter
 from msgspec import field
 
 from partitioning.model.artefact import Role
-from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.private import MASK
 from partitioning.model.receipt import MODULUS, HeavyKey, PartitionReceipt, Receipt, TaskReceipt, least_and_most_read
@@ -113,7 +112,7 @@ def _read(tasks: Iterable[TaskReceipt]) -> dict[str, int]:
 
 def _written(plan: Plan, tasks: Iterable[TaskReceipt]) -> dict[str, int]:
     # An upserted table's files have rows of earlier batches too.
-    writes = (write.declared for write in plan.writes() if write.declared.mode is not Mode.UPSERT)
+    writes = (write.declared for write in plan.writes() if not write.declared.mode.by_key)
     steps = {write.table: write.step for write in writes}
     rows = Counter(dict.fromkeys(steps, 0))
     for task in tasks:

@@ -93,7 +93,8 @@ def is_written(partition: int, mine: Collection[int], write: PlannedWrite, *, ha
     It does if the whole table is written anew, if the partition `has_new` records or is merged, and where others may
     have some: if it is none of the task's own, `mine`. Beside the rows that are there it writes new ones alone.
 
-    >>> from partitioning.model.graph import Mode, Write
+    >>> from partitioning.model.graph import Write
+    >>> from partitioning.model.table_mode import Mode
     >>> write = PlannedWrite(Write("spent", "totals", "k", False, (), Mode.UPSERT), ())
     >>> [is_written(partition, {0, 1}, write, has_new=partition == 1) for partition in range(3)]
     [False, True, True]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from partitioning.model.graph import Graph, Mode, Op, Write
+from partitioning.model.graph import Graph, Op, Write
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
@@ -42,7 +42,7 @@ def added_tables(
     kept = {step.name for step in before.steps if step.state}
     there, still = {write.table: write.mode for write in before.writes}, {write.table for write in now.writes}
     for write in now.writes:
-        appended = (there.get(write.table), write.mode) == (Mode.REPLACE, Mode.APPEND)
+        appended = write.mode.only_adds and write.table in there and not there[write.table].keeps
         if write.table in there and not appended:
             continue
         above = now.above(write.step)
@@ -66,13 +66,9 @@ def _is_whole(write: Write, now: Graph, begin: tuple[str, ...]) -> bool:
     """Whether the first batch gives all rows of a table: its rows are of now, or of that batch, or all are written from
     what a step keeps."""
     rows = meanings(now)[write.table].rows
-    match write.mode:
-        case Mode.REPLACE:
-            return rows is RowKind.ALL or not begin
-        case Mode.UPSERT:
-            return rows is RowKind.ALL or write.step not in begin
-        case Mode.APPEND:
-            return False
+    if write.mode.by_key:
+        return rows is RowKind.ALL or write.step not in begin
+    return not write.mode.keeps and (rows is RowKind.ALL or not begin)
 
 
 def has_taken(now: Graph, write: Write, ends: Ends, since: int | None = None) -> bool:

@@ -14,7 +14,7 @@ from partitioning.commands import Command, Forget, PlanAsking
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.engine_version import Engine, OtherAnswer
-from partitioning.model.graph import Graph, Mode, Op, Step, Write
+from partitioning.model.graph import Graph, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.sources import IcebergSource
@@ -109,12 +109,12 @@ def replaced(before: Plan, now: Plan) -> dict[str, str]:
     was, is_now = graph_of(before), graph_of(now)
     names = {step.name for step in is_now.steps if step.state}
     gone = {step.name for step in was.steps if step.state} - names
-    tables = {write.table: write.step for write in was.writes if write.mode is Mode.UPSERT and write.step in gone}
+    tables = {write.table: write.step for write in was.writes if write.mode.by_key and write.step in gone}
     new = names - {step.name for step in was.steps}
     found = {
         write.step: tables[write.table]
         for write in is_now.writes
-        if write.mode is Mode.UPSERT and write.step in new and write.table in tables
+        if write.mode.by_key and write.step in new and write.table in tables
     }
     renamed = beginnings(is_now, was, dict.fromkeys(write.table for write in is_now.writes))
     kept = {step.name for step in was.steps if step.state}
@@ -316,7 +316,7 @@ def _is_whole_if_read_again(
             if known is not None and known.beginning < part.beginning:
                 return False
     kept = {step.name for step in graph_of(published).steps if step.state} if published else set()
-    names = [write.step for write in now.writes if write.mode is Mode.APPEND]
+    names = [write.step for write in now.writes if write.mode.only_adds]
     names += [step.name for step in now.steps if step.state and kept_before(step, kept)]
     return not any(now.above(name) & set(away) for name in names)
 
@@ -332,7 +332,7 @@ def _table_anew(step: Step, now: Graph, rebuilt: Sequence[str | Command]) -> tup
 def _outcome(write: Write, step: str, rows: int | None, from_start: bool) -> str:
     """What happens to a table if a step before it begins with nothing; all its streams may be read from their start."""
     has = f"table {write.table!r} has {'rows' if rows is None else many(rows, 'row')}"
-    if write.mode is Mode.UPSERT and write.step == step:
+    if write.mode.by_key and write.step == step:
         come = "of what its streams still have, read from their start" if from_start else "that come from now on"
         return f"{has} and would have only those of keys {come}"
     return f"{has}, and those to come would know nothing of {'what it has' if from_start else 'earlier batches'}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from partitioning.model.graph import Graph, Mode, Op, Step, Write
+from partitioning.model.graph import Graph, Op, Step, Write
 from partitioning.model.kept_change import KeptChange
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.read_ends import Ends
@@ -90,21 +90,19 @@ def changed_queries(
 
     for write in now.graph.writes:
         old = there.get(write.table)
-        if old is None or old.declared.mode is not write.mode or not has_taken(now.graph, write, ends):
+        same = old is not None and old.declared.mode is write.mode and write.mode.keeps
+        if old is None or not same or not has_taken(now.graph, write, ends):
             continue
         changes = tuple[Change, ...]()
         columns = tuple(_new_columns(old, write, now, shown))
-        match write.mode:
-            case Mode.APPEND:
-                known = _known(write, now.graph, shown, ends)
-                was, is_now = were.of(old.declared.step), Origins(known).of(write.step)
-                changes = tuple(told_changes(was, is_now, is_asked))
-                if changes and goes_on(write.step, _writes(write), known, shown, earlier, ends, now.lost):
-                    continue
-            case Mode.UPSERT:
-                above = (keeping[name] for name in now.graph.above(write.step) & keeping.keys())
-                columns = () if any(is_said(step) for step in above) else columns
-            case Mode.REPLACE:
+        if write.mode.by_key:
+            above = (keeping[name] for name in now.graph.above(write.step) & keeping.keys())
+            columns = () if any(is_said(step) for step in above) else columns
+        else:
+            known = _known(write, now.graph, shown, ends)
+            was, is_now = were.of(old.declared.step), Origins(known).of(write.step)
+            changes = tuple(told_changes(was, is_now, is_asked))
+            if changes and goes_on(write.step, _writes(write), known, shown, earlier, ends, now.lost):
                 continue
         if changes or columns:
             yield ChangedQuery(write, changes, columns)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Mode, quote
+from partitioning.model.graph import quote
 from partitioning.model.leaving import given_to
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
@@ -164,7 +164,7 @@ def _read_all(order: Order, steps: Steps) -> None:
     later = {step.name for step in order.steps if step.on_dataframes}
     for write in order.writes:
         if write.declared.step not in later:
-            _read(steps.upserted(write) if write.declared.mode is Mode.UPSERT else steps.table(write))
+            _read(steps.upserted(write) if write.declared.mode.by_key else steps.table(write))
     for leaving in order.leaves:
         if leaving.step not in later:
             _read(steps.left(leaving))

@@ -25,7 +25,6 @@ from partitioning.errors import CosetError
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.composite_key import key_parts
 from partitioning.model.failure import together
-from partitioning.model.graph import Mode
 from partitioning.model.leaving import LeftPartition, given_to
 from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream, companies
 from partitioning.model.plan import PlannedWrite
@@ -232,7 +231,7 @@ def _written(
     write: PlannedWrite, writers: Writers, steps: Steps, tally: Tally, temp: Path
 ) -> Iterator[Artefact | None]:
     """Write the files of a result table."""
-    if write.declared.mode is Mode.UPSERT:
+    if write.declared.mode.by_key:
         gone, keys = tally.gone(writers.order, write, steps.replaced(write))
         yield writers.replaced(write, keys)
         replaced = keyed(write, keys) if write.beside else None

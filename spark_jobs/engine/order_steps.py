@@ -18,7 +18,7 @@ from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
-from partitioning.model.graph import Mode, Op, Step, quote, state_of, waiting
+from partitioning.model.graph import Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import BATCH, DAY_END, GONE, Leaving, state_columns
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedWrite
@@ -75,7 +75,7 @@ class Steps(Relations):
         self._whole = {
             write.declared.step
             for write in order.writes
-            if write.declared.mode is Mode.UPSERT and not (write.beside and not write.merged)
+            if write.declared.mode.by_key and not (write.beside and not write.merged)
         }
         for number, step in enumerate(order.steps):
             if not step.on_dataframes:

@@ -17,7 +17,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
-from partitioning.model.graph import Graph, Mode, Op, Step, Write, quote, waiting
+from partitioning.model.graph import Graph, Op, Step, Write, quote, waiting
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
@@ -393,8 +393,8 @@ class _Check:
         flows: tuple[Stream | Step, ...] = (*self._pipeline.streams, *self._pipeline.steps)
         written = next(each for each in flows if each.name == write.step)
         added = dict.fromkeys(LINEAGE, "lineage=True") if write.lineage else {}
-        if write.mode is Mode.UPSERT:
-            added[RESIDUE] = "mode='upsert'"
+        if write.mode.by_key:
+            added[RESIDUE] = f"mode={write.mode.value!r}"
         for column in columns:
             if why := added.get(column.name.lower()):
                 what = f"column {column.name!r} is there already, and {why} adds one of that name"

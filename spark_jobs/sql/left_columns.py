@@ -8,7 +8,7 @@ from functools import lru_cache
 from coset.sources.databases import connect_to_ask
 from coset.sources.file_columns import NULL_TYPE
 from partitioning.errors import Finding, Refused
-from partitioning.model.graph import Mode, StateSpec, Step, quote
+from partitioning.model.graph import StateSpec, Step, quote
 from partitioning.model.leaving import step_left
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput
@@ -86,7 +86,7 @@ def _written_anew(writes: tuple[PlannedWrite, ...], inputs: Iterable[Input]) -> 
     """The tables that a stage writes. An upserted one is written anew if rows that it holds are others now."""
     changed = {read.step for read in inputs if isinstance(read, StateInput) and changes_values(read)}
     return tuple(
-        replace(write, anew=True) if write.declared.mode is Mode.UPSERT and write.declared.step in changed else write
+        replace(write, anew=True) if write.declared.mode.by_key and write.declared.step in changed else write
         for write in writes
     )
 

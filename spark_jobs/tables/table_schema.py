@@ -11,7 +11,6 @@ import pyarrow as pa
 from coset.sources.file_columns import arrow_schema
 from partitioning.documents.store import Store
 from partitioning.model.composite_key import key_columns
-from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import MODULUS, Keyed
 from partitioning.model.root_names import TABLES
@@ -47,7 +46,7 @@ def table_schema(write: PlannedWrite) -> pa.Schema:
 def columns_of(write: PlannedWrite) -> pa.Schema:
     """The columns of a result table: those of its data files, and `_residue` if it is upserted."""
     schema = table_schema(write)
-    return schema.append(pa.field(RESIDUE, pa.int32())) if write.declared.mode is Mode.UPSERT else schema
+    return schema.append(pa.field(RESIDUE, pa.int32())) if write.declared.mode.by_key else schema
 
 
 def wider(schema: pa.Schema) -> pa.Schema:

@@ -319,7 +319,7 @@ def test_a_form_says_what_steps_begin_anew_go_on_and_take_away(airflow: Path) ->
     from partitioning.authoring.settings import Settings
 
     form = {"scheme": None, "groups": 2, "begin_anew": ["sums"], "go_on": ["seen"], "why": "counted"}
-    live = batch_dag._asked(form | {"limit": None, "take_away": ["worth"]}, Settings(go_on=("kept",)))
+    live = batch_dag.planned_as(form | {"limit": None, "take_away": ["worth"]}, Settings(go_on=("kept",)))
     assert (live.begin_anew, live.go_on, live.allowance.named) == (("sums",), ("kept", "seen"), ("worth",))
     again = backfill_dag._asked(form | {"from": 0, "to": 1}, Settings()).settings
     assert (again.begin_anew, again.go_on) == (("sums",), ("seen",))

@@ -24,7 +24,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
-from partitioning.model.graph import Mode
+from partitioning.model.table_mode import Mode
 from spark_jobs.tables.table_schema import folder
 from tests import late
 from tests.batches import PASSED, erase

@@ -24,7 +24,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.authoring.words import WriteMode
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from partitioning.model.graph import Mode
+from partitioning.model.table_mode import Mode
 from partitioning.model.verdict import Judged
 from tests.examples import few
 from tests.histories import Click, History, Row, table_of, total

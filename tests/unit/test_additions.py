@@ -22,10 +22,9 @@ from expectations import ExpectKeysToHashToTheirPartition
 from expectations.colocation import FITS
 from expectations.key_hashes import hashes_or_why
 from partitioning.authoring import words
-from partitioning.authoring.change_sql import CHANGELOG
 from partitioning.authoring.flow import Flow
 from partitioning.hashes import hash_of
-from partitioning.model.graph import Join, Missing, Mode, Updates
+from partitioning.model.graph import Join, Missing
 from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import (
     HASHES,
@@ -40,6 +39,7 @@ from partitioning.model.placement import (
     keeps_empty,
 )
 from partitioning.model.streams import Format, Layout, NullKeys
+from partitioning.model.table_mode import CHANGELOG, Mode, Updates
 from partitioning.model.watermarks import Late
 from spark_jobs.engine.hashing import placement_hashes
 from tests.model import explore, invariants, lasting

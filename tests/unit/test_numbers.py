@@ -138,8 +138,8 @@ def test_help_has_a_short_name(command: tuple[str, ...]) -> None:
 
 
 def test_many_tasks_are_told_to_take_a_while_before_they_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
-    settings_of(["tasks(20)"], None, None, None)
+    settings_of(scheme=["tasks(20)"])
     assert capsys.readouterr().err == ""
-    settings_of(["elastic(2)", "flights=tasks(100000)"], None, None, None)
+    settings_of(scheme=["elastic(2)", "flights=tasks(100000)"])
     said = capsys.readouterr().err
     assert " ".join(said.split()) == "plan tasks(100000): to plan so many tasks takes a while, and memory"

@@ -19,7 +19,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.hashes import hash_of, homes_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import Mode, Op, quote, waiting
+from partitioning.model.graph import Op, quote, waiting
 from partitioning.model.leaving import given_to, leavings
 from partitioning.model.placement import KeyFormat
 from partitioning.model.plan import Plan, Stage, TaskRef
@@ -41,7 +41,7 @@ def produced(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, obj
         files: dict[tuple[Role, str], list[Artefact]] = {}
         for artefact in task.artefacts:
             files.setdefault((artefact.role, artefact.name), []).append(artefact)
-        upserted = {write.declared.table for write in stage.writes if write.declared.mode is Mode.UPSERT}
+        upserted = {write.declared.table for write in stage.writes if write.declared.mode.by_key}
         asked = [(Role.TABLE, write.declared.table, write.declared.step) for write in stage.writes]
         asked += [(left.role, left.name, left.step) for left in leavings(plan, task.task)]
         asked += [(Role.GIVEN, name, read) for name, read in _given(stage)]

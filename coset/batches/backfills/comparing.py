@@ -23,7 +23,6 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, InputChange, StateComparison, TableComparison
-from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import MODULUS
 from partitioning.model.stage_inputs import StreamInput
@@ -127,7 +126,7 @@ def _tables(
     writes = {write.declared.table: write for plan in (old[0], new[0]) for write in plan.writes()}
     were = {write.declared.table: write for write in old[0].writes()}
     for table, write in sorted(writes.items()):
-        if write.declared.mode is Mode.UPSERT:
+        if write.declared.mode.by_key:
             continue
         was, batch = were.get(table, write), old[0].batch
         uris = uris_of(before, batch, was.declared, old[1].rows_of(table))

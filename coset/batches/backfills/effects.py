@@ -20,7 +20,6 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap, SwapKind, name_of
-from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.planning.changed_queries import ChangedQuery, Now, changed_queries
 from partitioning.planning.origins import graph_of
@@ -151,7 +150,7 @@ def _replacements(store: Store, swap: Swap) -> Iterator[tuple[str, Replacement]]
     ledger = Ledger(store, name_of(swap.pipeline, swap.backfill))
     for batch in swap.batches:
         for write, files in _all_rows(ledger, batch):
-            if write.declared.mode is Mode.UPSERT:
+            if write.declared.mode.by_key:
                 _, rows = held.get(write.declared.table, (write, {}))
                 held[write.declared.table] = write, _after(rows, write, files)
     for table, (write, rows) in held.items():
@@ -208,7 +207,7 @@ def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Art
     return {
         write.declared.table: (write, files)
         for write, files in _all_rows(ledger, batch)
-        if write.declared.mode is not Mode.UPSERT
+        if not write.declared.mode.by_key
     }
 
 
@@ -244,15 +243,15 @@ def unlike(earlier: Plan, later: Plan, tables: Set[str]) -> Iterator[ChangedQuer
     for was, now in ((earlier, later), (later, earlier)):
         graph, columns = graph_of(now), {write.declared.table: write.columns for write in now.writes()}
         # Rows that are upserted take the place of others, and so lack a column whichever came first.
-        modes = {Mode.APPEND, Mode.UPSERT} if now is later else {Mode.UPSERT}
-        writes = tuple(write for write in graph.writes if write.table in tables and write.mode in modes)
+        kept = (each for each in graph.writes if each.mode.keeps and (each.mode.by_key or now is later))
+        writes = tuple(write for write in kept if write.table in tables)
         there = Now(replace(graph, writes=writes), now.streams, columns)
         yield from changed_queries(there, was, was.ends, steps_ask=False)
 
 
 def keeping(plan: Plan) -> Set[str]:
     """The tables of a plan that keep the rows of batches before it."""
-    return {each.declared.table for each in plan.writes() if each.declared.mode is not Mode.REPLACE}
+    return {each.declared.table for each in plan.writes() if each.declared.mode.keeps}
 
 
 def _written(plan: Plan) -> Set[str]:

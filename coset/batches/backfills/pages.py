@@ -27,7 +27,6 @@ from partitioning.model.backfill import (
     SwapKind,
     TableComparison,
 )
-from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.sections import Section, duration, many, markdown, section, size
 from partitioning.texts import paragraph
@@ -149,7 +148,7 @@ def _takes(pairs: Sequence[tuple[Plan, Plan]], ahead: Outlook) -> Iterator[str]:
 def _touched(ahead: Outlook) -> Section:
     """The tables, and which of their rows a swap exchanges."""
     rows = [
-        (touched.write.table, touched.write.mode.value, f"{touched.rows:,}", _exchanged(touched.write.mode))
+        (touched.write.table, touched.write.mode.value, f"{touched.rows:,}", touched.write.mode.swap)
         for touched in ahead.tables
     ]
     note = "Nothing records who reads them: pipelines read streams, not result tables."
@@ -184,18 +183,6 @@ def _repairs(changes: Sequence[InputChange]) -> Iterator[Section]:
     ]
     note = "All other offsets are those of the first run; their records may have other values."
     yield section("The input was repaired", columns, rows, [note], optional=("added",))
-
-
-def _exchanged(mode: Mode) -> str:
-    match mode:
-        case Mode.APPEND:
-            return "exchanges the rows of these batches"
-        case Mode.REPLACE:
-            return "exchanges all rows, if the last batch is among them"
-        case Mode.UPSERT:
-            return "exchanges all rows, if the state changes"
-        case _:
-            assert_never(mode)
 
 
 def _later(ahead: Outlook, last: int, cascade: str, replan: str) -> Section:

@@ -23,7 +23,6 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import NOTHING, Ends
@@ -158,7 +157,7 @@ def _shown(ledger: Ledger, before: Plan | None) -> Plan | None:
 def _anew(plan: Plan) -> Plan:
     """The plan, writing all rows of its upserted tables."""
     stages = (
-        replace(stage, writes=tuple(replace(write, anew=write.declared.mode is Mode.UPSERT) for write in stage.writes))
+        replace(stage, writes=tuple(replace(write, anew=write.declared.mode.by_key) for write in stage.writes))
         for stage in plan.stages
     )
     return replace(plan, stages=tuple(stages))

@@ -41,7 +41,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store, at_once
 from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Artefact
-from partitioning.model.graph import Mode, Write
+from partitioning.model.graph import Write
 from partitioning.model.plan import PlannedWrite
 from partitioning.sections import many
 from partitioning.values import Value
@@ -97,7 +97,7 @@ def _compacted(
         if table is None:
             return None
         check_owner(table, write.table, Owner.here(store, name))
-        within = write.mode is Mode.APPEND and not across
+        within = write.mode.only_adds and not across
         merging = (
             partial(_within_batches, table, name, write.table, store, secrets.token_hex(4), counting)
             if within

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -42,7 +42,6 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.root_names import TABLES
 from spark_jobs.tables.table_schema import RESIDUE, folder
@@ -116,19 +115,13 @@ class Change:
         actions: list[AddAction | RemoveAction] = [added(file, write) for file in rows]
         touched = {part.partition for file in files for part in file.parts}
         whole = [str(number) for number in sorted(touched) if not write.is_beside(number)]
-        match write.declared.mode:
-            case Mode.APPEND:
-                return cls(actions, "append")
-            case Mode.REPLACE:
-                return cls(actions, "overwrite", takes=True)
-            case Mode.UPSERT if write.anew:
-                return cls(actions, "overwrite", takes=True)
-            case Mode.UPSERT if whole:
-                return cls(actions, "overwrite", [(RESIDUE, "in", whole)], takes=True, dead=dead)
-            case Mode.UPSERT:
-                return cls(actions, "append", takes=bool(dead), dead=dead)
-            case _:
-                assert_never(write.declared.mode)
+        if write.declared.mode.only_adds:
+            return cls(actions, "append")
+        if write.anew or not write.declared.mode.keeps:
+            return cls(actions, "overwrite", takes=True)
+        if whole:
+            return cls(actions, "overwrite", [(RESIDUE, "in", whole)], takes=True, dead=dead)
+        return cls(actions, "append", takes=bool(dead), dead=dead)
 
 
 def version_of(store: Store, plan: Plan, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> int | None:
@@ -141,7 +134,7 @@ def version_of(store: Store, plan: Plan, write: PlannedWrite, owner: Owner, logs
         if table_log is None:
             return None
         check_owner(table_log, write.declared.table, owner)
-        check_rules(table_log, takes=write.declared.mode is not Mode.APPEND)
+        check_rules(table_log, takes=not write.declared.mode.only_adds)
         return _version_in(table_log, plan, write)
 
 

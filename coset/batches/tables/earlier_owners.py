@@ -17,7 +17,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.graph import Graph, Mode
+from partitioning.model.graph import Graph
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
@@ -38,7 +38,7 @@ def appended_again(
     """A finding for each earlier owner of a table that has appended rows of records which the pipeline is to append
     rows of: those that its next batches read from `ends` and `starts` on. What was accepted in the table's log is none.
     """
-    for table in [write.table for write in pipeline.writes if write.mode is Mode.APPEND]:
+    for table in [write.table for write in pipeline.writes if write.mode.only_adds]:
         with opened(folder(store, table), logs) as log:
             if log is None or not (earlier := earlier_owners(log)) or not log.get_add_actions().num_rows:
                 continue
@@ -52,7 +52,7 @@ def appended_again(
 
 def _appended(graph: Graph, table: str) -> tuple[Stream, ...]:
     """The streams whose records a table gets appended rows of, each record once."""
-    steps = [write.step for write in graph.writes if write.table == table and write.mode is Mode.APPEND]
+    steps = [write.step for write in graph.writes if write.table == table and write.mode.only_adds]
     names = {name for step in steps for name in graph.above(step)}
     return tuple(stream for stream in graph.streams if stream.name in names and not stream.table)
 

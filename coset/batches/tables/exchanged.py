@@ -24,7 +24,6 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
-from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 from spark_jobs.tables.table_schema import folder
 
@@ -40,7 +39,7 @@ class Exchange:
     @property
     def overwrites(self) -> bool:
         """Whether all rows of the table go, and not just those of the batches."""
-        return self.write.declared.mode is Mode.REPLACE
+        return not self.write.declared.mode.keeps
 
 
 def removals(table: str) -> str:

@@ -21,7 +21,7 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.graph import Mode, Write
+from partitioning.model.graph import Write
 from spark_jobs.tables.table_schema import folder
 
 
@@ -73,7 +73,7 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
     with opened(where) as log:
         if log is None:
             raise Refused(deleted(where))
-        if write.mode is Mode.REPLACE:
+        if not write.mode.keeps:
             if not _is_newest(log, ledger, batch, write):
                 return None
             paths = list(held_in(log))
@@ -105,9 +105,9 @@ def _check(logs: Logs, ledger: Ledger, batch: int, write: Write, files: Sequence
     with opened(where, logs) as log:
         if log is None:
             raise Refused(deleted(where))
-        if write.mode is Mode.APPEND:
+        if write.mode.only_adds:
             files_held(log, held_in(log), batch, ledger.pipeline, files)
-    if write.mode is not Mode.UPSERT:
+    if not write.mode.by_key:
         uris_of(ledger, batch, write, files)
 
 

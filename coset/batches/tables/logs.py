@@ -22,7 +22,7 @@ from coset.sources.s3 import storage_options, store_error
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Mode, quote
+from partitioning.model.graph import quote
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.root_names import taken_from_tables
 from spark_jobs.tables.table_schema import RESIDUE, columns_of, folder, table_schema
@@ -201,7 +201,7 @@ def opened_at(where: str, version: int) -> Iterator[DeltaTable]:
 
 
 def partitioned_by(write: PlannedWrite) -> list[str]:
-    return [RESIDUE] if write.declared.mode is Mode.UPSERT else []
+    return [RESIDUE] if write.declared.mode.by_key else []
 
 
 def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
@@ -214,7 +214,7 @@ def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
         what = f"the table was not written in mode {mode.value!r} before: it is partitioned in another way"
         then = "keep the mode, or write to a table of another name"
         raise Refused.of(Kind.TABLE_MODE, what, where, then, table=write.declared.table, mode=mode)
-    if mode is Mode.REPLACE:
+    if not mode.keeps:
         return
     wanted = {field.name: field.type for field in columns_of(write)}
     held = _held_columns(table)
@@ -339,7 +339,7 @@ def check_table(store: Store, write: PlannedWrite, pipeline: str, logs: Logs | N
         else:
             # The log was read first: a store has its id before it has a table.
             check_owner(table, write.declared.table, Owner.here(store, pipeline))
-            check_rules(table, takes=write.declared.mode is not Mode.APPEND)
+            check_rules(table, takes=not write.declared.mode.only_adds)
             check_held_columns(table, write)
 
 

@@ -22,7 +22,7 @@ from partitioning.commands import AcceptChanges, Then
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Mode, Write
+from partitioning.model.graph import Write
 from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
 
@@ -160,7 +160,7 @@ def _entries(table: TableLog, write: Write, pipeline: str) -> tuple[list[_Entry]
     Handing a table over accepts its rows. A pipeline that has upserted to the table before still gets them as changes:
     its state does not have them, and would overwrite them.
     """
-    handing_settles = write.mode is not Mode.UPSERT or newest_in(table, pipeline, write.table) is None
+    handing_settles = not write.mode.by_key or newest_in(table, pipeline, write.table) is None
     found, settled, batches = list[_Entry](), -1, 0
     for version in range(table.version(), -1, -1):
         if version <= settled or batches == 2:

@@ -19,9 +19,10 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact, Role, files_of
 from partitioning.model.composite_key import key_columns
-from partitioning.model.graph import Mode, Updates, Write, quote
+from partitioning.model.graph import Write, quote
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.receipt import MODULUS, Made, TaskReceipt
+from partitioning.model.table_mode import Updates
 from partitioning.model.table_parts import TablePart
 from partitioning.sections import many
 from spark_jobs.tables.table_schema import RESIDUE, folder, keyed
@@ -68,7 +69,7 @@ def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) 
     asked = {*plan.allowed.named, *(plan.anew if isinstance(plan.anew, tuple) else ())}
     for write in plan.writes() if ledger.original is None else ():
         table = write.declared.table
-        if write.declared.mode is Mode.APPEND:
+        if write.declared.mode.only_adds:
             continue
         files = files_of(left, table)
         with opened(folder(ledger.store, table), logs) as log:
@@ -129,11 +130,11 @@ def _other_keys(write: PlannedWrite, rows: Sequence[DeadRows], made: Sequence[Ma
 def _balanced(
     write: PlannedWrite, held: Counter[int], beside: Mapping[int, int], made: Sequence[Made], *, accepted: bool
 ) -> Iterator[dict[str, object]]:
-    if write.declared.mode is not Mode.UPSERT or write.anew:
+    if not write.declared.mode.by_key or write.anew:
         # What it has then is what steps made, or that beside what it has: nothing else tells how many rows that is.
         before, come = held.total(), sum(each.records for each in made)
-        kept = before if write.declared.mode is Mode.APPEND else 0
-        how = {Mode.APPEND: "is appended to", Mode.REPLACE: "is replaced"}.get(write.declared.mode, "is written anew")
+        kept = before if write.declared.mode.only_adds else 0
+        how = write.declared.mode.happens
         yield {"before": before, "gone": before - kept, "come": come, "after": kept + come, "unheld": how}
     elif accepted:
         yield {"unheld": "has rows that somebody accepted"}
@@ -181,7 +182,7 @@ def rows_left(
 
 def _stay(store: Store, write: PlannedWrite, log: TableLog | None, files: Sequence[Artefact]) -> int:
     """How many of a table's rows the batch leaves in place."""
-    if log is None or write.anew or write.declared.mode is Mode.REPLACE:
+    if log is None or write.anew or not write.declared.mode.keeps:
         return 0
     written = _written(write, files)
     stay = sum(rows for partition, rows in _by_partition(log).items() if partition not in written)

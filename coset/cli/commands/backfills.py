@@ -10,16 +10,12 @@ import typer
 
 from coset.cli.app import (
     USUAL_MASTER,
-    BeginAnew,
+    Again,
     Docs,
-    GoOn,
-    Groups,
     Master,
     Memory,
     Named,
     RunnerOption,
-    SchemeTexts,
-    SettingsFile,
     SparkConf,
     StoreRoot,
     root_of,
@@ -59,11 +55,7 @@ def backfill(
         ONCE,
     ] = False,
     store: StoreRoot = None,
-    scheme: Annotated[SchemeTexts, OWN] = None,
-    groups: Annotated[Groups, OWN] = None,
-    settings: SettingsFile = None,
-    begin_anew: Annotated[BeginAnew, OWN] = None,
-    go_on: Annotated[GoOn, OWN] = None,
+    settings: Again = settings_of,
     given: Annotated[
         Input,
         typer.Option("--input", help="repaired: read the files that hold the offsets now, not those that were read."),
@@ -120,8 +112,7 @@ def backfill(
         return backfills.resume(pipeline, root, resume, limits, runs, docs)
     assert first is not None
     to = None if cascade else first if last is None else last
-    by = settings_of(scheme, groups, None, settings, begin_anew=begin_anew, go_on=go_on)
-    asked = backfills.Asked(first, to, by, why, given is Input.REPAIRED)
+    asked = backfills.Asked(first, to, settings(), why, given is Input.REPAIRED)
     if preview:
         return backfills.preview(pipeline, root, asked)
     return backfills.begin(pipeline, root, asked, limits, runs, docs)

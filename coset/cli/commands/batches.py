@@ -9,24 +9,19 @@ import typer
 
 from coset.cli.app import (
     USUAL_MASTER,
-    AcceptLoss,
     BatchNumber,
-    BeginAnew,
     Docs,
-    GoOn,
-    Groups,
-    Limit,
     Master,
     Memory,
     Named,
     NamedOrAll,
     NewStore,
+    Planning,
     RunnerOption,
-    SchemeTexts,
     SettingsFile,
+    Shown,
     SparkConf,
     StoreRoot,
-    TakeAway,
     When,
     one_of,
     root_of,
@@ -45,14 +40,7 @@ from partitioning.kinds import Kind
 def plan(
     pipeline: Named,
     store: StoreRoot = None,
-    scheme: SchemeTexts = None,
-    groups: Groups = None,
-    limit: Limit = None,
-    accept_loss: AcceptLoss = None,
-    take_away: TakeAway = None,
-    settings: SettingsFile = None,
-    begin_anew: BeginAnew = None,
-    go_on: GoOn = None,
+    settings: Planning = settings_of,
     new_store: NewStore = False,
 ) -> Answer:
     """Plan the next batch and store the plan. An open batch keeps its plan."""
@@ -61,9 +49,7 @@ def plan(
     return plans.make(
         pipeline,
         root_of(store),
-        settings_of(
-            scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
-        ),
+        settings(),
         new_store=new_store,
     )
 
@@ -73,13 +59,7 @@ def explain(
     pipeline: Named,
     store: StoreRoot = None,
     batch: BatchNumber = None,
-    scheme: SchemeTexts = None,
-    groups: Groups = None,
-    limit: Limit = None,
-    take_away: TakeAway = None,
-    settings: SettingsFile = None,
-    begin_anew: BeginAnew = None,
-    go_on: GoOn = None,
+    settings: Shown = settings_of,
     when: When = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan to this file too, as SVG."), ONCE] = None,
     mermaid: Annotated[
@@ -98,7 +78,7 @@ def explain(
         return plans.query(pipeline, root_of(store), query, batch)
     form = plans.Form(mermaid, svg, when_of(when))
     if batch is None:
-        asked = settings_of(scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on)
+        asked = settings()
         return plans.explain_next(pipeline, root_of(store), asked, form)
     return plans.explain_batch(pipeline, root_of(store), batch, form)
 
@@ -113,22 +93,14 @@ def diff(
         ),
     ],
     store: StoreRoot = None,
-    scheme: SchemeTexts = None,
-    groups: Groups = None,
-    limit: Limit = None,
-    take_away: TakeAway = None,
-    settings: SettingsFile = None,
-    begin_anew: BeginAnew = None,
-    go_on: GoOn = None,
+    settings: Shown = settings_of,
 ) -> Answer:
     """Compare two plans: what changed, which keys move, and whether results stay the same. Stores nothing."""
     from coset.cli.plans import compare_batches, compare_files, misused
 
     match plans:
         case [pipeline, old, new]:
-            asked = settings_of(
-                scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on
-            )
+            asked = settings()
             return compare_batches(pipeline, old, new, root_of(store), asked)
         case [old, new]:
             return compare_files(old, new)
@@ -140,14 +112,7 @@ def diff(
 def run(
     pipeline: NamedOrAll = None,
     store: StoreRoot = None,
-    scheme: SchemeTexts = None,
-    groups: Groups = None,
-    limit: Limit = None,
-    accept_loss: AcceptLoss = None,
-    take_away: TakeAway = None,
-    settings: SettingsFile = None,
-    begin_anew: BeginAnew = None,
-    go_on: GoOn = None,
+    settings: Planning = settings_of,
     kind: RunnerOption = None,
     master: Master = USUAL_MASTER,
     memory: Memory = "1GB",
@@ -169,9 +134,7 @@ def run(
 
     runs = runner_of(kind, master, memory, conf)
     options = batches.RunOptions(
-        settings_of(
-            scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
-        ),
+        settings(),
         runs,
         docs,
         again,
@@ -257,7 +220,7 @@ def schemes(
     from partitioning.sizing.proposal import Targets
 
     targets = Targets(bytes=target_bytes, seconds=target_seconds, min_tasks=min_tasks, max_tasks=max_tasks)
-    by = settings_of(None, None, None, settings)
+    by = settings_of(settings)
     return sizes.schemes(pipeline, root_of(store), by, given or [], targets, write)
 
 
@@ -367,19 +330,10 @@ def replan(
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the verdict of the batch that is given up.")],
     store: StoreRoot = None,
     docs: Docs = Path(".coset/docs"),
-    scheme: SchemeTexts = None,
-    groups: Groups = None,
-    limit: Limit = None,
-    accept_loss: AcceptLoss = None,
-    take_away: TakeAway = None,
-    settings: SettingsFile = None,
-    begin_anew: BeginAnew = None,
-    go_on: GoOn = None,
+    settings: Planning = settings_of,
 ) -> Answer:
     """Give up the open batch and plan its records again, with the current pipeline and input."""
     from coset.cli import batches
 
-    asked = settings_of(
-        scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
-    )
+    asked = settings()
     return batches.replan(pipeline, root_of(store), asked, why, docs)

@@ -15,12 +15,13 @@ from msgspec import UnsetType
 from partitioning.commands import PlanAsking
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.graph import Mode, StateSpec, Step, Updates, state_of
+from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.kept_change import NO_CHANGE, KeptVersion
 from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement, any_of, is_known
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import StateInput, StateRun
+from partitioning.model.table_mode import Updates
 from partitioning.model.table_parts import is_small
 from partitioning.planning.kept_columns import kept_before, still_asked
 from partitioning.planning.stages.draft import KeyHashes, StageContext, StageDraft, StateSnapshot
@@ -213,7 +214,7 @@ def planned_write(write: PlannedWrite, stage: StageDraft, context: StageContext)
     other partitions. A small batch writes beside the rows that are there, if the table is declared so and what it has
     is known: that of a backfill is not.
     """
-    if write.declared.mode is not Mode.UPSERT:
+    if not write.declared.mode.by_key:
         return write
     step, published = write.declared.step, context.published
     state = next(each.state for each in stage.steps if each.name == step)
@@ -221,7 +222,8 @@ def planned_write(write: PlannedWrite, stage: StageDraft, context: StageContext)
     before = {other.declared.table: other.declared for other in published.writes()} if published else {}
     goes_on = before.get(write.declared.table)
     lies = read is not None and state is not False and read.placement == state.placement
-    same = goes_on is not None and (goes_on.step, goes_on.mode) == ((read.was or step) if read else step, Mode.UPSERT)
+    was = (read.was or step) if read else step
+    same = goes_on is not None and goes_on.mode.by_key and goes_on.step == was
     if not (lies and same):
         return replace(write, anew=True)
     parts = context.parts.get(write.declared.table)
