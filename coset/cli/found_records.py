@@ -26,7 +26,6 @@ from partitioning.model.plan import Plan
 from partitioning.model.private import MASK, is_private, without_values
 from partitioning.model.sources import FOLDER, KafkaSource
 from partitioning.model.stage_inputs import PlannedStream
-from partitioning.model.streams import Format
 from partitioning.sections import many
 from partitioning.texts import visible
 
@@ -71,8 +70,8 @@ def _of_partition(stream: PlannedStream, number: int, records: Sequence[Record],
     elif (
         declared.tells_deletes
         or declared.keys
-        or kind is Format.AVRO
-        or (kind is Format.JSON and declared.counted)
+        or not kind.by_duckdb
+        or (declared.counted and not kind.has_types)
         or any(file.rows for file in stream.partitions[number].files)
     ):
         yield f"-- {where} at offset {offsets}: in {', '.join(map(visible, files))}."
@@ -87,7 +86,7 @@ def _of_partition(stream: PlannedStream, number: int, records: Sequence[Record],
             )
     else:
         yield f"-- {where}: the column {visible(declared.offset)} has each record's offset."
-        source = _parquet(files, "union_by_name = true") if kind is Format.PARQUET else _json(stream, files)
+        source = _parquet(files, "union_by_name = true") if kind.has_types else _json(stream, files)
         yield f"SELECT {columns} FROM {source}\nWHERE {quote(declared.offset)} IN ({offsets});"
 
 

@@ -19,7 +19,6 @@ from coset.sources.landed_topic import SeenTopic, json_columns
 from partitioning.model.key_schemas import Framing, KeySchema
 from partitioning.model.placement import JAVA, KeyFormat
 from partitioning.model.sources import KafkaSource
-from partitioning.model.streams import Format
 from partitioning.sections import cut, many, percent
 
 _PRODUCERS = "docs/guide/producers.md"
@@ -80,7 +79,7 @@ def key_of(topic: SeenTopic, found: KeySearch) -> InspectedKey:
     types = dict[str, str]()
     if sample.framing is Framing.JSON_SCHEMA:
         types, _ = json_columns([[object_of(key) for key in keys if key is not None]])
-        declares = (landed or topic.stream.written_as is Format.JSON) and types.keys() == {*sample.columns}
+        declares = (landed or not topic.stream.written_as.has_types) and types.keys() == {*sample.columns}
         if not declares or not _ALIKE.issuperset(types.values()):
             return unknown
     return InspectedKey(sample.columns or own, sample.framing, sample.schemas, types, sample, key_bytes)

@@ -26,10 +26,10 @@ from partitioning.model.sources import IcebergSource, KafkaSource, source_findin
 from partitioning.model.streams import (
     DELETED,
     OFFSET,
+    USUAL_FORMAT,
     Column,
     Discovered,
     DiscoveredPartition,
-    Format,
     Layout,
     NullKeys,
     Sparse,
@@ -60,7 +60,8 @@ def inspect(address: str) -> Answer:
         raise _unread(topic, address)
     given, offset = topic.stream.key, topic.stream.offset
     keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
-    declares = Format.JSON in (topic.stream.written_as, topic.keys.written_as) or bool(topic.stream.changes)
+    written = filter(None, (topic.stream.written_as, topic.keys.written_as))
+    declares = bool(topic.stream.changes) or not all(each.has_types for each in written)
     if isinstance(topic.stream.origin, KafkaSource) and not given:
         found = search_of_objects(topic.sample, PARTITION, keys, topic.stream.partitions)
     else:
@@ -198,7 +199,7 @@ def _options(topic: SeenTopic, found: KeySearch, key: InspectedKey) -> Options:
     columns = dict(stream.columns or {})
     # A record in a broker has its key beside its value.
     beside = topic.of_keys.intersection([key.key_bytes] if key.key_bytes else key.columns)
-    if beside and topic.keys.written_as is Format.JSON:
+    if beside and topic.keys.written_as and not topic.keys.written_as.has_types:
         seen = {column.name: column.type for column in topic.columns if column.name in beside}
         columns |= {**seen, **({key.key_bytes: "BLOB"} if key.key_bytes else {})}
     if columns and placing.column_type and not stream.key and (not beside or placing.columns[0] in columns):
@@ -209,7 +210,7 @@ def _options(topic: SeenTopic, found: KeySearch, key: InspectedKey) -> Options:
         "hash": (hash, MURMUR2),
         "null_keys": (NullKeys.OWN_TASK if best.without else NullKeys.REFUSE, NullKeys.REFUSE),
         "offset": (None if stream.counted else stream.offset, OFFSET),
-        "format": (stream.written_as, Format.PARQUET),
+        "format": (stream.written_as, USUAL_FORMAT),
         "columns": (columns, {}),
         "keys": (topic.keys.written_as if beside else None, None),
         "layout": (stream.lies_by, Layout.PARTITION),

@@ -13,14 +13,14 @@ import pyarrow as pa
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.files import Files
 from coset.sources.formats.json_types import undeclarable
-from coset.sources.formats.keys_beside import KEY, JsonKeys, open_keys
+from coset.sources.formats.keys_beside import KEY, JsonKeys
 from coset.sources.formats.landed_file import Unreadable
+from coset.sources.formats.opening import LANDED, open_keys
 from coset.sources.layouts import beginning, is_of_keys
 from coset.sources.plain_arrays import is_nested, plain_type
 from partitioning.model.streams import Format, Stream
 from partitioning.values import replace
 
-_FORMATS = (Format.AVRO, Format.JSON, Format.PARQUET)
 _EVERY = 2**63 - 1
 
 
@@ -37,9 +37,10 @@ class KeyFiles:
     def among(cls, stream: Stream, names: Iterable[str]) -> KeyFiles:
         """Those among these names. Of several formats the one that most have counts."""
         there = [name for name in names if name.removeprefix(beginning(name)).startswith(".keys.")]
-        ways = [replace(stream, keys=each) for each in _FORMATS]
+        forms = sorted(LANDED)
+        ways = [replace(stream, keys=each) for each in forms]
         of = {way.keys: [name for name in there if is_of_keys(way, name)] for way in ways}
-        written_as = max(_FORMATS, key=lambda each: len(of[each]))
+        written_as = max(forms, key=lambda each: len(of[each]))
         known = of[written_as]
         unread = sorted({*there} - {name for each in of.values() for name in each})
         return cls(written_as if known else None, {beginning(name): name for name in known}, unread)
@@ -50,7 +51,7 @@ class KeyFiles:
         if self.written_as is None:
             return [None] * len(sampled)
         written, stream = self.written_as, replace(stream, columns={})
-        if written is Format.JSON:
+        if not written.has_types:
             from coset.sources.landed_topic import json_columns  # noqa: PLC0415  it asks for these
 
             types, _ = json_columns([_lines(f"{stream.source}/{uri}", files, most) for uri in uris if uri])

@@ -12,7 +12,7 @@ from partitioning.model.offsets import Span
 from partitioning.model.read_ends import End, Ends
 from partitioning.model.sources import LandedSource, source_of
 from partitioning.model.stream_rules import columns_beside
-from partitioning.model.streams import Column, Format, InputFile, Stream
+from partitioning.model.streams import Column, InputFile, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _meaning(stream: Stream) -> tuple[object, ...]:
 
 def _still_declared(stream: Stream, columns: Sequence[Column]) -> Sequence[Column]:
     """The columns that the declaration still has, where it lists columns."""
-    if not stream.columns or stream.written_as is not Format.JSON:
+    if not stream.columns or stream.written_as.has_types:
         return columns
     declared = {*stream.columns, *columns_beside(stream), stream.offset}
     return [column for column in columns if column.name in declared]

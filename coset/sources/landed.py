@@ -38,7 +38,6 @@ from partitioning.model.streams import (
     Column,
     Discovered,
     DiscoveredPartition,
-    Format,
     InputFile,
     Layout,
     Looked,
@@ -252,7 +251,7 @@ class _Discovery:
     def _unread(self, uri: str, error: Exception) -> None:
         said = str(error).partition("\n")[0]
         if isinstance(error, Unreadable):
-            may_be_csv = self._stream.lies_by is Layout.AIVEN and self._stream.written_as is Format.JSON
+            may_be_csv = self._stream.lies_by is Layout.AIVEN and not self._stream.written_as.has_types
             then = (
                 f"{error.then}; if the sink writes CSV, as it does by default, {NO_CSV}" if may_be_csv else error.then
             )

@@ -25,7 +25,7 @@ from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
-from coset.sources.formats.opening import open_landed
+from coset.sources.formats.opening import LANDED, begins, open_landed
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.keys_seen import KeyFiles, beside
 from coset.sources.landing import MARK
@@ -39,7 +39,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
 from partitioning.model.sources import named_file, why_no_root
-from partitioning.model.streams import DELETED, OFFSET, ChangeForm, Column, Format, Layout, Stream
+from partitioning.model.streams import DELETED, OFFSET, USUAL_FORMAT, ChangeForm, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
 
@@ -50,7 +50,6 @@ _AT_ONCE = 16
 _OF_A_FILE = 5_000
 _OF_ALL = 2_000_000
 _EVERY = 2**63 - 1
-_FORMATS = (Format.PARQUET, Format.AVRO, Format.JSON)
 # Topics that may be meant are looked for by so many requests of so many objects, and so many of them named.
 _AT_MOST, _NEAR, _SHOWN = 50, 200, 5
 # By so many bytes a format is told.
@@ -114,7 +113,7 @@ def look(address: str) -> SeenTopic:
     check_name(name, "stream")
     (form,) = written
     count = 1 + max(file.partition if file.folder is None else file.folder for file in files.values())
-    stream = Stream(name, source, "", count, offset="", format=UNSET if form is Format.PARQUET else form)
+    stream = Stream(name, source, "", count, offset="", format=UNSET if form is USUAL_FORMAT else form)
     stream = replace(stream, layout=UNSET if layout is Layout.PARTITION else layout)
     return _looked_into(stream, files, len(there) - len(files), KeyFiles.among(stream, keys))
 
@@ -123,9 +122,7 @@ def _named(name: str, source: str, keys: Iterable[str]) -> tuple[Layout, Mapping
     """The layout of a topic's files, how many each format has, and what their names say. Folders of partitions hide all
     else."""
     asked = Stream(name, source, "", 1)
-    read = {
-        each: [(form, folders_of(replace(asked, layout=each, format=form))) for form in _FORMATS] for each in Layout
-    }
+    read = {each: [(form, folders_of(replace(asked, layout=each, format=form))) for form in LANDED] for each in Layout}
     written, files = {each: Counter[Format]() for each in Layout}, {each: dict[str, FileName]() for each in Layout}
     for key in keys:
         for layout, ways in read.items():
@@ -141,12 +138,8 @@ def _held(uri: str) -> Format:
     """The format of a file, by what it holds: its name does not say."""
     with Files().open(uri) as file, decompressed(file, _HEAD) as content:
         head = content.read(_HEAD)
-    if head.startswith(b"PAR1"):
-        return Format.PARQUET
-    if head.startswith(b"Obj\1"):
-        return Format.AVRO
-    if head.startswith((b"{", b"[")):
-        return Format.JSON
+    if written_as := begins(head):
+        return written_as
     what = "the file is neither Parquet, nor Avro, nor JSON, by what it holds, and so may be CSV"
     raise Refused.of(Kind.FILE_UNREADABLE, what, uri, NO_CSV, file=uri)
 
@@ -226,7 +219,7 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], others: int, key
     left_out, store, form = dict[str, str](), Files(), None
     columns = dict[str, str]()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        if stream.written_as is Format.JSON:
+        if not stream.written_as.has_types:
             lines = list(pool.map(lambda file: _lines(store, file), wanted))
             form, columns, left_out = seen_in(lines)
             # What is read names no offset yet, and has no column that is not declared.
@@ -238,7 +231,7 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], others: int, key
             at = next((name for name in columns if "offset" in name.lower()), OFFSET)
             stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
-        known = stream.written_as is not Format.JSON or stream.columns
+        known = stream.written_as.has_types or stream.columns
         looked = list(pool.map(lambda file: _records(store, stream, file, most), wanted if known else ()))
     read = [(file, table) for file, (table, _) in zip(wanted, looked, strict=False) if table is not None and len(table)]
     offset = _offset([(file.start, table) for file, table in read])

@@ -34,7 +34,7 @@ from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import MURMUR2
 from partitioning.model.sources import IcebergSource, KafkaSource
-from partitioning.model.streams import Column, Format, Layout, Stream
+from partitioning.model.streams import Column, Layout, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
     """
     _check_stream(stream)
     there = _all_landed(stream)
-    if stream.written_as is not Format.JSON:
+    if stream.written_as.has_types:
         return _land(stream, rows_in(file, stream, _kinds(there.values())), str(file), there, through)
     if findings := tuple(undeclared(stream)):
         raise Refused(*findings)
@@ -268,14 +268,14 @@ def _check_stream(stream: Stream) -> None:
         why = "is read from its broker"
     elif isinstance(stream.origin, IcebergSource):
         why = "is an Iceberg table"
-    elif stream.written_as not in (Format.PARQUET, Format.JSON):
+    elif not stream.written_as.by_duckdb:
         why = f"is landed as {stream.written_as.noun}"
     elif stream.key_bytes:
         why = "has the bytes that a serialiser makes of keys"
     elif stream.keys:
         why = "has keys in files of their own"
-    elif stream.changes and stream.written_as is Format.PARQUET:
-        why = "is landed as Parquet with changes in it"
+    elif stream.changes and stream.written_as.has_types:
+        why = f"is landed as {stream.written_as.noun} with changes in it"
     elif stream.lies_by is not Layout.PARTITION:
         why = f'has layout="{stream.lies_by}"'
     if why:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from coset.sources.formats.compressed import ENDINGS
-from coset.sources.formats.opening import endings
+from coset.sources.formats.opening import LANDED, endings
 from coset.sources.listing import folder, folders, listed, listed_between, objects_in
 from partitioning.documents.store import Found, Store
 from partitioning.model.sources import DASHED_NAME, FILE_NAME, named_file
@@ -86,7 +86,7 @@ def folders_of(stream: Stream) -> Folders:
 
 def formats_of(stream: Stream, key: str) -> Iterator[Format]:
     """The formats that may have a file of this key."""
-    for written_as in (Format.PARQUET, Format.AVRO, Format.JSON):
+    for written_as in LANDED:
         if folders_of(replace(stream, format=written_as)).parse(key):
             yield written_as
 

@@ -35,7 +35,17 @@ from partitioning.model.placement import (
 )
 from partitioning.model.sources import FOLDER, IcebergSource, address_of, source_of
 from partitioning.model.stream_rules import checked
-from partitioning.model.streams import DELETED, DENSE, OFFSET, ChangeForm, Format, Layout, NullKeys, Stream, sparseness
+from partitioning.model.streams import (
+    DELETED,
+    DENSE,
+    OFFSET,
+    USUAL_FORMAT,
+    ChangeForm,
+    Layout,
+    NullKeys,
+    Stream,
+    sparseness,
+)
 from partitioning.model.watermarks import AHEAD, IDLE, EventTime
 
 # The options of a declaration that are not as they are by default, with their values.
@@ -243,7 +253,7 @@ def stream_of(
     hash: str | None = None,
     offsets: str = DENSE,
     cast: Mapping[str, str] | None = None,
-    format: str = Format.PARQUET,
+    format: str = USUAL_FORMAT,
     columns: Mapping[str, str] | None = None,
     layout: str = Layout.PARTITION,
     schema: str | None = None,

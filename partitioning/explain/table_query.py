@@ -20,7 +20,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.read_ends import StreamProgress
 from partitioning.model.sources import IcebergSource, LandedSource
 from partitioning.model.stage_inputs import PlannedStream
-from partitioning.model.streams import DELETED, Column, Format, Layout, NullKeys, Stream
+from partitioning.model.streams import DELETED, Column, Layout, NullKeys, Stream
 
 # Which partition a record lies in, as an expression of a pipeline may name it.
 _PARTITION = "_partition"
@@ -257,7 +257,7 @@ def _has_files(stream: Stream) -> bool:
     if stream.changes or stream.key_bytes or stream.keys or stream.lies_by is Layout.AIVEN:
         return False
     # Only of Parquet files it numbers the rows.
-    return stream.written_as is Format.PARQUET or (stream.written_as is Format.JSON and not stream.counted)
+    return stream.written_as.by_duckdb and (stream.written_as.has_types or not stream.counted)
 
 
 def _records(stream: Stream, columns: Sequence[Column]) -> str:
@@ -265,7 +265,7 @@ def _records(stream: Stream, columns: Sequence[Column]) -> str:
     if not _has_files(stream):
         # The name alone would be that of the CTE itself.
         return f"main.{quote(stream.name)}"
-    is_json = stream.written_as is Format.JSON
+    is_json = not stream.written_as.has_types
     folders, ending = "partition=*" if stream.lies_by is Layout.PARTITION else "**", "json*" if is_json else "parquet"
     files = _text(f"{stream.source.rstrip('/')}/{stream.name}/{folders}/*.{ending}")
     read = f"read_{'json' if is_json else 'parquet'}({files}, filename = '{_FILE}', hive_partitioning = false"

@@ -23,7 +23,17 @@ from partitioning.model.placement import (
     hashed_columns,
 )
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, source_findings
-from partitioning.model.streams import BY_THE_BROKER, DELETED, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
+from partitioning.model.streams import (
+    BY_THE_BROKER,
+    DELETED,
+    TIMESTAMP,
+    USUAL_FORMAT,
+    Format,
+    Layout,
+    NullKeys,
+    Sparse,
+    Stream,
+)
 from partitioning.model.watermarks import EventTime
 from partitioning.numbers import DAYS, PARTITIONS
 from partitioning.values import replace
@@ -43,7 +53,7 @@ def checked(stream: Stream) -> Stream:
         sparse=_sparse(stream),
         key_format=KeyFormat(stream.key_format),
         null_keys=NullKeys(stream.null_keys),
-        format=UNSET if stream.written_as == Format.PARQUET else Format(stream.written_as),
+        format=UNSET if stream.written_as == USUAL_FORMAT else Format(stream.written_as),
         cast=stream.cast or UNSET,
         columns=stream.columns or UNSET,
         schema=stream.schema or UNSET,
@@ -133,7 +143,7 @@ def _of_keys_beside(stream: Stream) -> Iterator[_Wrong]:
     """What is wrong with keys in files of their own."""
     if not stream.keys:
         return
-    if stream.keys not in (Format.PARQUET, Format.AVRO, Format.JSON):
+    if stream.keys not in tuple(each for each in Format if each.lands):
         then = "use avro, json or parquet, as the sink's keys.format.class says; of plain bytes set AvroFormat there"
         yield f"keys={stream.keys!r} is no format of files of keys", then
     elif isinstance(stream.origin, KafkaSource) or stream.changes or stream.lies_by == Layout.AIVEN:
@@ -267,7 +277,7 @@ def _of_iceberg(stream: Stream) -> Iterator[_Wrong]:
         ("keys", stream.keys),
         ("key_bytes", stream.key_bytes),
     ):
-        if given and given not in (Format.PARQUET, Layout.PARTITION):
+        if given and given not in (USUAL_FORMAT, Layout.PARTITION):
             yield f"{name}= is given, and an Iceberg table says that itself", f"leave {name}= out"
 
 

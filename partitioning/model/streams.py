@@ -53,6 +53,24 @@ class Format(StrEnum):
             case _:
                 assert_never(self)
 
+    @property
+    def has_types(self) -> bool:
+        """Whether it says itself of which types columns are."""
+        return self is not Format.JSON
+
+    @property
+    def lands(self) -> bool:
+        """Whether landed files may be written so."""
+        return self is not Format.BYTES
+
+    @property
+    def by_duckdb(self) -> bool:
+        """Whether DuckDB alone reads landed files of it, so that Coset lands rows so too."""
+        return self in {Format.PARQUET, Format.JSON}
+
+
+USUAL_FORMAT = Format.PARQUET
+
 
 class ChangeForm(StrEnum):
     """How Debezium's records say what changed in a table: in an envelope with the rows before and after, or unwrapped
@@ -171,7 +189,7 @@ class Stream(Value, frozen=True):
     @property
     def written_as(self) -> Format:
         """How its records are written."""
-        return self.format or Format.PARQUET
+        return self.format or USUAL_FORMAT
 
     @property
     def may_lack_offsets(self) -> bool:

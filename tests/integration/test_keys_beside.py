@@ -17,7 +17,7 @@ import pytest
 
 from coset.batches.publication import abandon
 from coset.batches.verifying import verify
-from coset.sources.formats.keys_beside import open_keys
+from coset.sources.formats.opening import open_keys
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger

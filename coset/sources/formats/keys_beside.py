@@ -6,46 +6,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, assert_never
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coset.sources.file_columns import FileColumns, arrow_schema, columns_of, type_named
+from coset.sources.file_columns import FileColumns, columns_of
 from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.landed_file import FileFacts, LandedFile, Unreadable
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.reader import WHY
-from partitioning.model.stream_rules import columns_beside
-from partitioning.model.streams import Column, Format, Stream
-from partitioning.model.task_memory import USUAL, TaskMemory
 
 # What a key that is no record is called by the sinks' writer of Parquet, and where nothing else calls it.
 KEY = "key"
 _EVERY = 2**63 - 1
 _LAND_BOTH = "plan again if the sink was just writing them; else remove both files and land them again"
-
-
-def open_keys(
-    stream: Stream, written_as: Format, source: pa.NativeFile, name: str = KEY, memory: TaskMemory = USUAL
-) -> LandedFile:
-    """A file of keys: the fields of keys that are records, else a column of this name. The types of JSON are those that
-    the stream declares."""
-    match written_as:
-        case Format.PARQUET:
-            return _ParquetKeys(ParquetRows(source, "", memory), name)
-        case Format.AVRO:
-            return _AvroKeys(source, name)
-        case Format.JSON:
-            declared = (stream.columns or {}).items()
-            wanted = columns_beside(stream) or tuple(stream.columns or ())
-            columns = tuple(Column(each, type_named(kind) or kind) for each, kind in declared if each in wanted)
-            return JsonKeys(source, name, arrow_schema(columns))
-        case Format.BYTES:
-            raise AssertionError(stream)
-        case _ as never:
-            assert_never(never)
 
 
 class KeyedRows:
@@ -128,7 +104,7 @@ def _unlike(values: int | None, keys: int | None) -> Unreadable:
     return Unreadable(f"it has {more[0]} records, and its file of keys {more[1]}", _LAND_BOTH)
 
 
-class _AvroKeys(AvroRows):
+class AvroKeys(AvroRows):
     """Keys in Avro. Those that are no records become the one column of such."""
 
     def __init__(self, source: pa.NativeFile, name: str) -> None:
@@ -164,7 +140,7 @@ class JsonKeys(JsonRows):
             )
 
 
-class _ParquetKeys:
+class ParquetKeys:
     """Keys in Parquet, where the sinks put each into a column `key`."""
 
     def __init__(self, rows: ParquetRows, name: str) -> None:

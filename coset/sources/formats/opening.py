@@ -1,4 +1,4 @@
-"""Opens landed files by the format of their stream."""
+"""The formats of landed files: how a file of each is named and told, and its values and keys are read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
+from coset.sources.file_columns import arrow_schema, type_named
 from coset.sources.files import Files
 from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.change_lines import ChangeLines, changes_have_values
@@ -16,14 +17,16 @@ from coset.sources.formats.change_records import ChangeRecords
 from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import declared_schema, undeclarable
-from coset.sources.formats.keys_beside import KeyedRows, open_keys
+from coset.sources.formats.keys_beside import KEY, AvroKeys, JsonKeys, KeyedRows, ParquetKeys
 from coset.sources.formats.landed_file import Counted, LandedFile
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.formats.unusable_lines import UsableLines
 from partitioning.errors import Finding
 from partitioning.model.stream_rules import columns_beside
-from partitioning.model.streams import Format, Stream
+from partitioning.model.streams import Column, Format, Stream
 from partitioning.model.task_memory import USUAL, TaskMemory
+
+LANDED = tuple(each for each in Format if each.lands)
 
 
 def open_landed(
@@ -65,6 +68,36 @@ def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory)
             assert_never(never)
 
 
+def open_keys(
+    stream: Stream, written_as: Format, source: pa.NativeFile, name: str = KEY, memory: TaskMemory = USUAL
+) -> LandedFile:
+    """A file of keys: the fields of keys that are records, else a column of this name. The types of JSON are those that
+    the stream declares."""
+    match written_as:
+        case Format.PARQUET:
+            return ParquetKeys(ParquetRows(source, "", memory), name)
+        case Format.AVRO:
+            return AvroKeys(source, name)
+        case Format.JSON:
+            declared = (stream.columns or {}).items()
+            wanted = columns_beside(stream) or tuple(stream.columns or ())
+            columns = tuple(Column(each, type_named(kind) or kind) for each, kind in declared if each in wanted)
+            return JsonKeys(source, name, arrow_schema(columns))
+        case Format.BYTES:
+            raise AssertionError(stream)
+        case _ as never:
+            assert_never(never)
+
+
+def begins(head: bytes) -> Format | None:
+    """The format of a file by its first four bytes; None if they are of none."""
+    if head.startswith(b"PAR1"):
+        return Format.PARQUET
+    if head.startswith(b"Obj\1"):
+        return Format.AVRO
+    return Format.JSON if head.startswith((b"{", b"[")) else None
+
+
 def endings(written_as: Format) -> str:
     """The pattern of file name endings of a format."""
     match written_as:
@@ -83,5 +116,5 @@ def endings(written_as: Format) -> str:
 def undeclared(stream: Stream) -> Iterator[Finding]:
     """What is wrong with the declared columns of a stream."""
     if stream.columns:
-        typed = stream.written_as is not Format.JSON
-        yield from undeclarable(stream, partial(changes_have_values, typed=typed) if stream.changes else None)
+        have_values = partial(changes_have_values, typed=stream.written_as.has_types)
+        yield from undeclarable(stream, have_values if stream.changes else None)

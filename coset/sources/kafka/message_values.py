@@ -111,7 +111,7 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
 def _declared(stream: Stream) -> tuple[Column, ...]:
     """The declared columns, with DuckDB's names of their types."""
     types = _types(stream, stream.columns or {})
-    have_values = partial(changes_have_values, typed=stream.written_as != Format.JSON)
+    have_values = partial(changes_have_values, typed=stream.written_as.has_types)
     if stream.changes and (findings := tuple(undeclarable(stream, have_values))):
         raise Refused(*findings)
     return tuple(Column(name, kind) for name, kind in types.items())
