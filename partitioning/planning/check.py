@@ -15,12 +15,11 @@ from partitioning.model.plan import Exchange, Plan, Stage, TaskRef
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Stream
-from partitioning.planning.file_coverage import file_findings
 from partitioning.planning.stages.hot_ranges import hot_findings, left_to_ranges
 from partitioning.planning.stages.own_tasks import own_task_findings
 from partitioning.planning.stages.record_ranges import range_findings
 from partitioning.planning.stages.split_joins import split_join_findings
-from partitioning.planning.task_coverage import coverage_findings, listed, unsound
+from partitioning.planning.task_coverage import coverage_findings, file_findings, listed, unsound
 
 
 def check_plan(plan: Plan) -> Plan:

@@ -1,4 +1,4 @@
-"""Tally: counts the rows that steps make, on their way to the writers."""
+"""Tally: counts the rows that steps make, on their way to the writers, by the partitions to which they go."""
 
 from __future__ import annotations
 
@@ -15,13 +15,29 @@ from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import state_of
 from partitioning.model.leaving import GONE, Leaving
 from partitioning.model.order import Order
+from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import Changed, Keyed, Made
 from partitioning.model.table_parts import alone, is_written
 from spark_jobs.engine.arrays import mask, numbers
-from spark_jobs.engine.destinations import destinations
+from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.engine.states import GOT
 from spark_jobs.tables.table_schema import RESIDUE
+
+
+def destinations(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
+    """The partition number of each row (int64), by the hash of its key. Rows without a key go to the first partition.
+
+    If the output has no key, or its hash is unknown, all rows go to the partition of the task.
+    """
+    placement, first = leaving.placement, leaving.numbers.start
+    if not placement.key or placement.hash == OPAQUE:
+        return np.full(len(rows), first + task % placement.partitions, np.int64)
+    keys = rows.column(placement.key)
+    partitions = (placement_hashes(keys, placement.key_format, placement.hash) % placement.partitions).astype(np.int64)
+    if keys.null_count:
+        partitions[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+    return np.asarray(partitions + first)
 
 
 @dataclass(slots=True)

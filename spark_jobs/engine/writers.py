@@ -34,9 +34,9 @@ from partitioning.model.table_parts import alone, is_written
 from partitioning.model.task_memory import TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.arrays import COMPRESSED, LITTLE, numbers, together
-from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS
 from spark_jobs.engine.states import GOT
+from spark_jobs.engine.tally import destinations
 from spark_jobs.tables.footers import footer_in, seal
 from spark_jobs.tables.table_schema import table_schema
 

@@ -28,7 +28,7 @@ from coset.batches.ref import BatchRef
 from coset.batches.sweeping import sweep
 from coset.batches.tables import compaction, dead_rows, logs
 from coset.batches.tables.compaction import compact
-from coset.batches.tables.file_keys import FileKeys
+from coset.batches.tables.dead_row_proof import FileKeys
 from coset.batches.tables.live_files import LiveFile
 from coset.batches.tables.log_copy import LogCopy
 from coset.batches.verifying import verify

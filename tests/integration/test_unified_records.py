@@ -25,7 +25,7 @@ from partitioning.model.order import OrderedParts
 from partitioning.model.plan import Plan
 from partitioning.values import replace
 from spark_jobs.engine import writers
-from spark_jobs.engine.destinations import destinations
+from spark_jobs.engine.tally import destinations
 from tests.asked_of_duckdb import published
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
 from tests.misread import read_otherwise

@@ -18,8 +18,8 @@ from partitioning.model.order import Order, Ordered, OrderedParts
 from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.values import replace
 from spark_jobs.engine import writers
-from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.take import LEFT, Take, Taken
+from spark_jobs.engine.tally import destinations
 from tests.hot import Skewed, counted, skewed
 from tests.judged import COVERED, HASH, IN_PLACE, PRODUCED
 from tests.misread import read_otherwise

@@ -29,7 +29,7 @@ from partitioning.model.leaving import BATCH, GONE, Leaving, LeftPart, LeftParti
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import Receipt
 from partitioning.values import replace
-from spark_jobs.engine import destinations, writers
+from spark_jobs.engine import tally, writers
 from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.states import KeptByKey
 from spark_jobs.engine.tally import Tally
@@ -108,7 +108,7 @@ def test_a_part_that_is_read_in_place_of_another_is_seen(store: Store, monkeypat
 
 
 def test_records_that_are_left_in_a_wrong_partition_are_seen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = destinations.destinations
+    right = tally.destinations
 
     def wrong(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
         partitions = right(leaving, task, rows)

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from coset.batches.tables import deletion_vectors
-from coset.batches.tables.dead_row_proof import ROW, DeadRows, met, proved
-from coset.batches.tables.file_keys import FileKeys
+from coset.batches.tables.dead_row_proof import ROW, DeadRows, FileKeys, met, proved
 from coset.batches.tables.live_files import LiveFile, live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.sources.files import Files

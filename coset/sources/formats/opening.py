@@ -15,12 +15,11 @@ from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.change_lines import ChangeLines, changes_have_values
 from coset.sources.formats.change_records import ChangeRecords
 from coset.sources.formats.compressed import ENDINGS
-from coset.sources.formats.json_lines import JsonRows
+from coset.sources.formats.json_lines import JsonRows, UsableLines
 from coset.sources.formats.json_types import declared_schema, undeclarable
 from coset.sources.formats.keys_beside import KEY, AvroKeys, JsonKeys, KeyedRows, ParquetKeys
 from coset.sources.formats.landed_file import Counted, LandedFile
 from coset.sources.formats.parquet import ParquetRows
-from coset.sources.formats.unusable_lines import UsableLines
 from partitioning.errors import Finding
 from partitioning.model.stream_rules import columns_beside
 from partitioning.model.streams import Column, Format, Stream

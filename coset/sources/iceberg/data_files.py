@@ -1,4 +1,5 @@
-"""Data files of Iceberg tables: their columns by ids, under the names that the table has for them now."""
+"""Data files of Iceberg tables: their columns by ids, under the names that the table has for them now, and which of
+their rows count, as plans say it."""
 
 from __future__ import annotations
 
@@ -10,11 +11,38 @@ import pyarrow as pa
 
 from coset.sources.formats.landed_file import FileFacts, Unreadable
 from coset.sources.formats.parquet import ParquetRows
-from coset.sources.iceberg.row_positions import taken
 from coset.sources.plain_arrays import bare_schema
 from partitioning.model.column_ids import PART, are_other_parts, parts_within
 from partitioning.model.streams import DELETED
 from partitioning.model.task_memory import USUAL, TaskMemory
+
+
+def rows_at(positions: np.ndarray, count: int) -> str:
+    """These positions, in order, in a file of so many rows: how many are left out and taken, by turns; nothing if all
+    are.
+
+    >>> rows_at(np.array([3, 7, 8]), 20), rows_at(np.arange(20), 20)
+    ('3,1,3,2', '')
+    """
+    if len(positions) == count:
+        return ""
+    ends = np.flatnonzero(np.diff(positions, append=count + 1) > 1)
+    firsts, lasts = positions[np.concatenate([[0], ends[:-1] + 1])], positions[ends] + 1
+    turns = np.stack([firsts - np.concatenate([[0], lasts[:-1]]), lasts - firsts], 1)
+    return ",".join(map(str, turns.ravel().tolist()))
+
+
+def taken(rows: str, count: int) -> np.ndarray:
+    """Of each row of a file of so many whether it counts.
+
+    >>> taken("3,1,3,2", 10).nonzero()[0].tolist()
+    [3, 7, 8]
+    """
+    turns = [int(turn) for turn in rows.split(",")] if rows else [0, count]
+    found = np.zeros(count, np.bool_)
+    found[: sum(turns)] = np.repeat(np.arange(len(turns)) % 2 == 1, turns)
+    return found
+
 
 _ID = b"PARQUET:field_id"
 REWRITE = "let the table's engine rewrite it, as Spark's rewrite_data_files does"
