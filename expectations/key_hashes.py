@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from partitioning.errors import Refused
-from partitioning.hashes import hash_of, key_bytes, one_key, written_key
+from partitioning.framed_keys import written_key
+from partitioning.hashes import hash_of, key_bytes, one_key
 from partitioning.model.placement import CRC32, MURMUR2, HashName, KeyFormat, hash_of_bytes, hash_schema, newest_of
 
 _SEED, _M, _POSITIVE = np.uint32(0x9747B28C), np.uint32(0x5BD1E995), np.uint32(0x7FFFFFFF)

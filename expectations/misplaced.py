@@ -10,7 +10,8 @@ from great_expectations.core.expectation_validation_result import ExpectationSui
 
 from expectations.colocation import FITS, GREW, SECOND, SPREAD, UNDER
 from expectations.key_hashes import schema_id_of
-from partitioning.hashes import json_text, read_key
+from partitioning.framed_keys import json_text
+from partitioning.hashes import read_key
 from partitioning.model.placement import CRC32_CONSISTENT, OPAQUE, hash_schema, json_fields, keeps_empty
 from partitioning.model.plan import Plan
 from partitioning.model.private import MASK

@@ -1,4 +1,5 @@
-"""The bytes that the serialisers of a schema registry make of a key, one key at a time.
+"""The bytes that producers make of a key which is more than one plain value, one key at a time: JSON objects, and what
+the serialisers of a schema registry write.
 
 Avro 1.12 (specification, "Binary encoding"), Protobuf's wire format (protobuf.dev, "Encoding") and Confluent's frame
 before both. What real serialisers wrote is in `tests/vectors/framed-keys`.
@@ -7,13 +8,23 @@ before both. What real serialisers wrote is in `tests/vectors/framed-keys`.
 from __future__ import annotations
 
 import io
+import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from partitioning.model.key_schemas import Framing, KeyField, KeySchema
+from partitioning.model.placement import HashName, hash_schema, json_fields
 
 FRAME = struct.Struct(">bI")
+
+
+def utf16(text: object) -> tuple[int, ...]:
+    """A text as Java has it: numbers of 16 bits."""
+    data = str(text).encode("utf-16-be", "surrogatepass")
+    return struct.unpack(f">{len(data) // 2}H", data)
 
 
 def frame(schema: KeySchema) -> bytes:
@@ -262,3 +273,81 @@ def column_type(kind: str) -> str:
         return "VARCHAR" if kind == "string" else "BOOLEAN"
     unsigned = "U" if kind.startswith(("u", "f")) else ""
     return f"{unsigned}BIGINT" if kind == "long" or kind.endswith("64") else f"{unsigned}INTEGER"
+
+
+def json_object(key: str, fields: Sequence[str]) -> bytes:
+    """The JSON object that Jackson writes of a key of several columns: their values under these names, in this order.
+
+    Jackson writes the keys of Kafka Connect's JsonConverter, of Flink's and of ksqlDB's format `json` (2.17,
+    `UTF8JsonGenerator`). Of what others may leave as it is, it escapes characters beyond U+FFFF, each as two.
+
+    >>> json_object('["ann","DE",null]', ["customer", "country", "zip"])
+    b'{"customer":"ann","country":"DE","zip":null}'
+
+    Raises Refused for a text that is no array of so many texts, whole numbers, truth values or nulls.
+    """
+    values = _key_values(key, len(fields))
+    pairs = zip(fields, values, strict=True)
+    return f"{{{','.join(f'{_jackson(name)}:{_jackson(value)}' for name, value in pairs)}}}".encode()
+
+
+def written_key(key: object, name: HashName) -> bytes:
+    """The bytes that a producer made of a key, by the name of the hash that is of them: a JSON object, or what the
+    serialiser of a schema registry wrote.
+
+    >>> written_key(1001, HashName("murmur2 of avro 7(long)")).hex()
+    '0000000007d20f'
+
+    Raises Refused for a key that cannot be written so.
+    """
+    schema = hash_schema(name)
+    if schema is None:
+        return json_object(str(key), json_fields(name))
+    if schema.framing is Framing.JSON_SCHEMA:
+        return frame(schema) + json_object(str(key), schema.columns)
+    values = _key_values(str(key), len(schema.fields)) if schema.columns else [key]
+    try:
+        return framed(values, schema)
+    except ValueError as error:
+        then = "correct the key, or key_schemas= of its stream"
+        raise Refused.of(Kind.KEY, f"{key!r} is no key of {schema}: {error}", "key", then, key=key) from error
+
+
+def _key_values(key: str, count: int) -> list[object]:
+    """The values of a key of so many columns. Raises Refused if it is none."""
+    try:
+        values = json.loads(key)
+    except ValueError:
+        values = None
+    if not isinstance(values, list) or len(values) != count or not all(map(_in_json, values)):
+        what = f"{key!r} is no key of {count} columns: not an array of so many texts, whole numbers or truths"
+        raise Refused.of(Kind.KEY, what, "key", "correct what makes the key", key=key)
+    return values
+
+
+def json_text(text: str) -> str:
+    """A text in JSON, as Jackson writes it.
+
+    >>> print(json_text('a"\\u001f\U0001f600é'))
+    "a\\"\\u001F\\uD83D\\uDE00é"
+    """
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _jackson(value: object) -> str:
+    return json_text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _in_json(value: object) -> bool:
+    return value is None or isinstance(value, str | int)
+
+
+def _escaped(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    if " " <= character <= "\uffff":
+        return character
+    return "".join(f"\\u{unit:04X}" for unit in utf16(character))
+
+
+_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}

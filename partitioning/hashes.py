@@ -14,18 +14,16 @@ tests.
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from partitioning.errors import Refused
-from partitioning.framed_keys import frame, framed
+from partitioning.framed_keys import utf16, written_key
 from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
-from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import (
     CRC32,
     CRC32_CONSISTENT,
@@ -39,14 +37,11 @@ from partitioning.model.placement import (
     MURMUR2_UNSIGNED,
     MURMUR3,
     OPAQUE,
-    HashName,
     KeyFormat,
     Placement,
     each_of,
     hash_findings,
     hash_of_bytes,
-    hash_schema,
-    json_fields,
     newest_of,
     no_java_hash,
 )
@@ -223,7 +218,7 @@ def java_hash(key: object, key_format: str = "string") -> int:
         raise Refused(no_java_hash("key"))
     if key_format == "string":
         h = 0
-        for unit in _utf16(key):
+        for unit in utf16(key):
             h = (31 * h + unit) & _MASK
         return h - 2**32 if h >= 2**31 else h
     # Java folds what is wider than an int by exclusive or of its 32-bit words.
@@ -232,11 +227,6 @@ def java_hash(key: object, key_format: str = "string") -> int:
     for (word,) in struct.iter_unpack(">i", words):
         h ^= word
     return h
-
-
-def _utf16(text: object) -> tuple[int, ...]:
-    data = str(text).encode("utf-16-be", "surrogatepass")
-    return struct.unpack(f">{len(data) // 2}H", data)
 
 
 def java_placement(key: object, key_format: str = "string") -> int:
@@ -261,84 +251,6 @@ def iceberg_placement(key: object, key_format: str = "long") -> int:
     if findings := tuple(hash_findings(ICEBERG, key_format, "key")):
         raise Refused(*findings)
     return _murmur3(uuid.UUID(data.decode()).bytes if key_format == KeyFormat.UUID else data[::-1]) & _POSITIVE
-
-
-def json_object(key: str, fields: Sequence[str]) -> bytes:
-    """The JSON object that Jackson writes of a key of several columns: their values under these names, in this order.
-
-    Jackson writes the keys of Kafka Connect's JsonConverter, of Flink's and of ksqlDB's format `json` (2.17,
-    `UTF8JsonGenerator`). Of what others may leave as it is, it escapes characters beyond U+FFFF, each as two.
-
-    >>> json_object('["ann","DE",null]', ["customer", "country", "zip"])
-    b'{"customer":"ann","country":"DE","zip":null}'
-
-    Raises Refused for a text that is no array of so many texts, whole numbers, truth values or nulls.
-    """
-    values = _key_values(key, len(fields))
-    pairs = zip(fields, values, strict=True)
-    return f"{{{','.join(f'{_jackson(name)}:{_jackson(value)}' for name, value in pairs)}}}".encode()
-
-
-def written_key(key: object, name: HashName) -> bytes:
-    """The bytes that a producer made of a key, by the name of the hash that is of them: a JSON object, or what the
-    serialiser of a schema registry wrote.
-
-    >>> written_key(1001, HashName("murmur2 of avro 7(long)")).hex()
-    '0000000007d20f'
-
-    Raises Refused for a key that cannot be written so.
-    """
-    schema = hash_schema(name)
-    if schema is None:
-        return json_object(str(key), json_fields(name))
-    if schema.framing is Framing.JSON_SCHEMA:
-        return frame(schema) + json_object(str(key), schema.columns)
-    values = _key_values(str(key), len(schema.fields)) if schema.columns else [key]
-    try:
-        return framed(values, schema)
-    except ValueError as error:
-        then = "correct the key, or key_schemas= of its stream"
-        raise Refused.of(Kind.KEY, f"{key!r} is no key of {schema}: {error}", "key", then, key=key) from error
-
-
-def _key_values(key: str, count: int) -> list[object]:
-    """The values of a key of so many columns. Raises Refused if it is none."""
-    try:
-        values = json.loads(key)
-    except ValueError:
-        values = None
-    if not isinstance(values, list) or len(values) != count or not all(map(_in_json, values)):
-        what = f"{key!r} is no key of {count} columns: not an array of so many texts, whole numbers or truths"
-        raise Refused.of(Kind.KEY, what, "key", "correct what makes the key", key=key)
-    return values
-
-
-def json_text(text: str) -> str:
-    """A text in JSON, as Jackson writes it.
-
-    >>> print(json_text('a"\\u001f\U0001f600é'))
-    "a\\"\\u001F\\uD83D\\uDE00é"
-    """
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _jackson(value: object) -> str:
-    return json_text(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _in_json(value: object) -> bool:
-    return value is None or isinstance(value, str | int)
-
-
-def _escaped(character: str) -> str:
-    if character in _SHORT:
-        return _SHORT[character]
-    if " " <= character <= "\uffff":
-        return character
-    return "".join(f"\\u{unit:04X}" for unit in _utf16(character))
-
-
-_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 
 
 def hash_of(name: str, where: str) -> Callable[[object, str], int]:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from numba import njit
 
 from partitioning.errors import Refused
-from partitioning.hashes import custom_hash, written_key
+from partitioning.framed_keys import written_key
+from partitioning.hashes import custom_hash
 from partitioning.imports import imported
 from partitioning.kinds import Kind
 from partitioning.model.key_schemas import Framing

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from partitioning.hashes import json_object, json_text
+from partitioning.framed_keys import json_object, json_text
 
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _QUOTE, _COMMA, _BACKSLASH, _OPEN, _CLOSE = np.frombuffer(b'",\\[]', np.uint8)

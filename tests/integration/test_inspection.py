@@ -23,7 +23,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.hashes import hash_of, json_object, murmur2, placement_hash
+from partitioning.framed_keys import json_object
+from partitioning.hashes import hash_of, murmur2, placement_hash
 from partitioning.model.streams import Format, Layout, Stream
 from partitioning.values import replace
 from tests import forked

@@ -21,7 +21,8 @@ from coset.sources.kafka.keys import keys_of
 from coset.sources.kafka.wrong import Wrong
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.hashes import hash_of, json_object, murmur2, written_key
+from partitioning.framed_keys import json_object, written_key
+from partitioning.hashes import hash_of, murmur2
 from partitioning.model.composite_key import bad_part
 from partitioning.model.key_schemas import key_schema
 from partitioning.model.placement import (

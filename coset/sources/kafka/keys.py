@@ -12,8 +12,7 @@ import pyarrow as pa
 from coset.sources.file_columns import arrow_schema, type_named
 from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.errors import Refused
-from partitioning.framed_keys import column_type, schema_id, values_of
-from partitioning.hashes import written_key
+from partitioning.framed_keys import column_type, schema_id, values_of, written_key
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import HashName, KeyFormat, each_of, hash_schema, hashed_columns
