@@ -11,20 +11,16 @@ from functools import partial
 
 from msgspec import UNSET
 
+from coset.batches.backfills.blockers import newest_dependent, turn_blockers
 from coset.batches.backfills.effects import (
     Effect,
     Layers,
     check_possible,
     effect_of,
-    first_behind,
-    keeping,
-    last_before,
-    unlike,
 )
 from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
 from partitioning import commands
-from partitioning.authoring.settings import Settings
-from partitioning.commands import Backfills, Run, Undo
+from partitioning.commands import Backfills, Undo
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
@@ -211,7 +207,8 @@ def _checked(
         if (swap.backfill, swap.turn) == (backfill.number, SwapKind.CANCEL)
     ]
     changed = comparison.kept_otherwise or _meant_otherwise(store, backfill, to, decided)
-    findings += _blockers(store, backfill, comparison, to, decided, changed)
+    half_done = bool(decided) and _is_half_done(store, decided[-1], backfill.number, to)
+    findings += turn_blockers(store, backfill, comparison, to, decided, changed, half_done=half_done)
     if findings:
         raise Refused(*findings)
     batches, keeps = backfill.batches, bool(changed)
@@ -254,109 +251,6 @@ def _decide(store: Store, swap: Swap) -> None:
         raise Conflict.of(Kind.BACKFILL_TURN, what, where, Backfills(swap.pipeline), number=swap.number, **about)
 
 
-def _blockers(
-    store: Store,
-    backfill: Backfill,
-    comparison: Comparison,
-    to: SwapKind,
-    decided: Sequence[Swap],
-    changed: Sequence[str],
-) -> Iterator[Finding]:
-    then = (Backfills(backfill.pipeline), " shows what counts")
-    layers = Layers(store, backfill.pipeline, decided)
-    for batch in backfill.batches:
-        names = layers.names(batch)
-        where = f"batch {batch} of {backfill.pipeline}"
-        if to is SwapKind.UNDO and names[-1] != backfill.name:
-            above = commands.backfill_of(names[-1]) if backfill.name in names else None
-            what = f"its rows are those of {names[-1]}, not of {backfill.name}"
-            first = ("take that back first: ", commands.Undo(*above)) if above else then
-            yield Finding.of(Kind.BACKFILL_TURN, what, where, first, rows_of=names[-1], backfill=backfill.name)
-        if to is SwapKind.SWAP:
-            if backfill.name in names:
-                what = f"{backfill.name} is in place already"
-                yield Finding.of(Kind.BACKFILL_TURN, what, where, then, backfill=backfill.name)
-                continue
-            plan = layers.top(batch).plan(batch)
-            if plan is None or digest(plan) != comparison.compared_with[batch]:
-                what = f"it was compared with the plan {comparison.compared_with[batch]}, which no longer counts"
-                anew = (Run(backfill.name), " compares with what counts now")
-                yield Finding.of(Kind.BACKFILL_UNREADY, what, where, anew, backfill=backfill.name, batch=batch)
-    kept = _added_columns(store, backfill, layers) if to is SwapKind.UNDO else ""
-    back = f"make the pipeline what it was before{kept}, and run them again: "
-    repaired, first_one = backfill.repaired is True, backfill.batches[0]
-    cascade = commands.BackfillAsking(backfill.pipeline, first_one, cascade=True, repaired=repaired)
-    again = ("run them too: " if to is SwapKind.SWAP else back, cascade)
-    if changed and (newest := newest_dependent(store, backfill.pipeline)) != backfill.batches[-1]:
-        what = f"it changes the state of {', '.join(changed)}, on which later batches, up to {newest}, depend"
-        where = f"batch {backfill.batches[-1]} of {backfill.pipeline}"
-        yield Finding.of(Kind.BACKFILL_LATER, what, where, again, changed=changed, newest=newest)
-    half_done = decided and _turns_back(decided[-1], backfill.number, to) and not _receipt_of(store, decided[-1])
-    # What is half in place can always be taken back.
-    for plan, table, why in () if half_done else _unlike(store, backfill, to, layers, decided):
-        what, where = f"table {table!r} would not be its query: {why}", f"batch {plan.batch} of {backfill.pipeline}"
-        yield Finding.of(Kind.BACKFILL_LATER, what, where, again, table=table, newest=plan.batch)
-
-
-def _added_columns(store: Store, backfill: Backfill, layers: Layers) -> str:
-    """The columns that only rows of the backfill have, for people. A table keeps them."""
-    last = backfill.batches[-1]
-    names = layers.names(last)
-    if names[-1] != backfill.name:
-        return ""
-    before, now = (Ledger(store, name).plan(last) for name in names[-2:])
-    assert before is not None
-    assert now is not None
-    had = {write.declared.table: {column.name for column in write.columns} for write in before.writes()}
-    added = [
-        f"{column.name} of table {write.declared.table!r}"
-        for write in now.writes()
-        for column in write.columns
-        if column.name not in had.get(write.declared.table, {column.name})
-    ]
-    return f", but for new columns, which stay ({', '.join(added)})" if added else ""
-
-
-def _unlike(
-    store: Store, backfill: Backfill, to: SwapKind, layers: Layers, decided: Sequence[Swap]
-) -> Iterator[tuple[Plan, str, str]]:
-    """The tables that would have other rows than their query's after a turn, for what batches beside the backfill
-    wrote, unless that is asked for by their names. Each is given with the plan of such a batch, and why."""
-    ledger, batches = Ledger(store, backfill.pipeline), (backfill.batches[0], backfill.batches[-1])
-    names = [layers.names(batch) for batch in batches]
-    if any((of[-1] == backfill.name) is not (to is SwapKind.UNDO) for of in names):
-        return
-    comes = [of[-2] if to is SwapKind.UNDO else backfill.name for of in names]
-    first, last = (Ledger(store, name).plan(batch) for name, batch in zip(comes, batches, strict=True))
-    gone = Ledger(store, names[-1][-1]).plan(batches[-1])
-    assert first is not None
-    assert last is not None
-    assert gone is not None
-    settings = Settings.read(backfill.settings, str(backfill))
-    asked = {*settings.go_on, *settings.begin_anew}
-    lost = {write.declared.table for write in gone.writes()} - {write.declared.table for write in last.writes()}
-    asks = keeping(last) | lost | last.accepted_by_name.keys()
-    for plan, tables in first_behind(ledger, layers, last.batch, asks):
-        yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(tables & lost))
-        for table in sorted(tables & last.accepted_by_name.keys() - plan.accepted_by_name.keys() - asked):
-            since = last.accepted_by_name[table]
-            why = f"it was taken as it is in batch {since}, and this batch went on from what makes it whole"
-            yield plan, table, why
-        for each in unlike(last, plan, tables):
-            if each.write.table not in asked and plan.accepted_by_name.get(each.write.table) != plan.batch:
-                yield plan, each.write.table, f"{each} from batch {last.batch} to this one"
-    put = [n for n, swap in enumerate(decided) if (swap.backfill, swap.turn) == (backfill.number, SwapKind.SWAP)]
-    then = Layers(store, backfill.pipeline, decided[: put[-1]]) if put and to is SwapKind.UNDO else None
-    named = asked if to is SwapKind.SWAP else set[str]()
-    for plan, tables in last_before(ledger, layers, first):
-        # What was so before the backfill may be so again.
-        if then is not None and then.names(plan.batch)[-1] == layers.names(plan.batch)[-1]:
-            continue
-        for each in unlike(plan, first, tables):
-            if each.write.table not in named and first.accepted_by_name.get(each.write.table) != first.batch:
-                yield plan, each.write.table, f"{each} from this batch to batch {first.batch}"
-
-
 def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Sequence[Swap]) -> tuple[str, ...]:
     """The steps that keep the same rows and mean something else in the backfill: only there the next batch continues.
 
@@ -381,22 +275,12 @@ def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Se
     return tuple(each.step for each in beginnings(graph_of(now), graph_of(before), {}) if each.changes)
 
 
-def newest_dependent(store: Store, pipeline: str) -> int | None:
-    """The newest batch that is open or published, and so may depend on the state before it."""
-    standing = Ledger(store, pipeline).standing()
-    if standing.open and standing.plan:
-        return standing.plan.batch
-    return standing.published.batch if standing.published else None
-
-
 def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
     """The effect of the last of these decisions. If it takes back a half-done swap, only on the tables that have that
     swap."""
     swap, undone = decided[-1], None
     before = decided[-2] if len(decided) > 1 else None
-    half_done = (
-        before is not None and _turns_back(before, swap.backfill, swap.turn) and _receipt_of(store, before) is None
-    )
+    half_done = before is not None and _is_half_done(store, before, swap.backfill, swap.turn)
     if swap.turn is SwapKind.UNDO:
         undone, tables = dict[str, int](), effect_of(store, decided, {})
         for earlier in decided:
@@ -421,6 +305,11 @@ def _versions(store: Store, swap: Swap, effect: Effect) -> dict[str, int]:
 def _turns_back(half_done: Swap, backfill: int, to: SwapKind) -> bool:
     """Whether a turn of a backfill takes a half-done one back."""
     return half_done.backfill == backfill and {half_done.turn, to} == {SwapKind.SWAP, SwapKind.UNDO}
+
+
+def _is_half_done(store: Store, swap: Swap, backfill: int, to: SwapKind) -> bool:
+    """Whether a swap is half done, and a turn of a backfill takes it back."""
+    return _turns_back(swap, backfill, to) and _receipt_of(store, swap) is None
 
 
 def whole(store: Store, pipeline: str) -> list[Swap]:
