@@ -12,10 +12,11 @@ from typing import Any, assert_never
 import pyarrow as pa
 
 from coset.batches.key_search import HowSure, KeySearch, Placing, Tried
+from coset.sources.formats.json_types import json_columns
 from coset.sources.framed_sample import Ask, FramedSample, framed_sample, object_of, plain_keys
 from coset.sources.kafka.properties import PROPERTIES, properties
 from coset.sources.kafka.registry import Registry
-from coset.sources.landed_topic import SeenTopic, json_columns
+from coset.sources.landed_topic import SeenTopic
 from partitioning.model.key_schemas import Framing, KeySchema
 from partitioning.model.placement import JAVA, KeyFormat
 from partitioning.model.sources import KafkaSource

@@ -14,7 +14,8 @@ from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
 from coset.sources.composite_keys import without_made
 from coset.sources.discovery import discover
-from coset.sources.landed_topic import PARTITION, SeenTopic, look
+from coset.sources.formats.landed_file import PARTITION
+from coset.sources.landed_topic import SeenTopic, look
 from partitioning.authoring.declared import Options, declaration, stream_of
 from partitioning.commands import Repeat, Then
 from partitioning.errors import CosetError, Refused

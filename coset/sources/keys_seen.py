@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.files import Files
-from coset.sources.formats.json_types import undeclarable
+from coset.sources.formats.json_types import json_columns, undeclarable
 from coset.sources.formats.keys_beside import KEY, JsonKeys
 from coset.sources.formats.landed_file import Unreadable
 from coset.sources.formats.opening import LANDED, open_keys
@@ -52,8 +52,6 @@ class KeyFiles:
             return [None] * len(sampled)
         written, stream = self.written_as, replace(stream, columns={})
         if not written.has_types:
-            from coset.sources.landed_topic import json_columns  # noqa: PLC0415  it asks for these
-
             types, _ = json_columns([_lines(f"{stream.source}/{uri}", files, most) for uri in uris if uri])
             stream = replace(stream, columns=types)
             if any(undeclarable(stream)):

@@ -23,12 +23,11 @@ from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.changes_seen import form_in, form_of, left_by, rows_of, types_in, types_of
 from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.json_lines import JsonRows
-from coset.sources.formats.json_types import undeclarable
-from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
+from coset.sources.formats.json_types import json_columns
+from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, PARTITION, Unreadable
 from coset.sources.formats.opening import LANDED, begins, open_landed
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.keys_seen import KeyFiles, beside
-from coset.sources.landing import MARK
 from coset.sources.layouts import AIVEN, NO_CSV, FileName, folders_of, instead_of, may_hold_records, sink_of
 from coset.sources.plain_arrays import is_nested, plain_type
 from coset.sources.s3 import store_error
@@ -36,15 +35,12 @@ from partitioning.commands import Inspect, Then
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
 from partitioning.model.sources import named_file, why_no_root
 from partitioning.model.streams import DELETED, OFFSET, USUAL_FORMAT, ChangeForm, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
 
-# The column of a sample that says in which partition a record lies.
-PARTITION = "_partition"
 _AT_ONCE = 16
 # A sample has so many records of a file, and of all files together.
 _OF_A_FILE = 5_000
@@ -358,53 +354,3 @@ def seen_in(files: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[ChangeForm | 
     if form and (typed := types_of(files, form)):
         columns, left_out = columns | typed, {name: why for name, why in left_out.items() if name not in typed}
     return form, columns, left_out
-
-
-def json_columns(files: Iterable[Sequence[Mapping[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
-    """The columns of JSON objects with the types that hold all of their values, and why others have none."""
-    values = defaultdict[str, list[object]](list)
-    for lines in files:
-        for line in lines:
-            for name, value in line.items():
-                if name != MARK:
-                    values[name].append(value)
-    columns, left_out = dict[str, str](), dict[str, str]()
-    for name, found in values.items():
-        kind = _json_type(found)
-        if kind is None:
-            left_out[name] = "it is null in all records seen, or of several types"
-        elif name.lower() in {each.lower() for each in columns} or name.lower() == PARTITION or not name:
-            left_out[name] = "SQL does not tell its name from another's"
-        elif any(undeclarable(Stream("it", "", "", 1, columns={name: kind}))):
-            left_out[name] = f"{kind} is not read from JSON"
-        else:
-            columns[name] = kind
-    return columns, left_out
-
-
-def _json_type(values: Iterable[object]) -> str | None:
-    """DuckDB's type of values in JSON; None if none of its types has them all, or none is there.
-
-    >>> _json_type([1, None]), _json_type([1, 0.5]), _json_type([{"a": "x"}, {"b": [True]}]), _json_type([1, "x"])
-    ('BIGINT', 'DOUBLE', 'STRUCT("a" VARCHAR, "b" BOOLEAN[])', None)
-    """
-    there = [value for value in values if value is not None]
-    kinds = {type(value) for value in there}
-    if kinds == {int}:
-        fits = all(isinstance(value, int) and -(2**63) <= value < 2**63 for value in there)
-        return "BIGINT" if fits else "DECIMAL(38,0)"
-    if kinds == {dict}:
-        return _struct([value for value in there if isinstance(value, dict)])
-    if kinds == {list}:
-        inner = _json_type(each for value in there if isinstance(value, list) for each in value)
-        return f"{inner}[]" if inner else None
-    if kinds in ({float}, {int, float}):
-        return "DOUBLE"
-    return {bool: "BOOLEAN", str: "VARCHAR"}.get(kinds.pop()) if len(kinds) == 1 else None
-
-
-def _struct(values: Sequence[Mapping[str, object]]) -> str | None:
-    names = dict.fromkeys(name for value in values for name in value)
-    fields = {name: _json_type(value.get(name) for value in values) for name in names}
-    known = [f"{quote(name)} {kind}" for name, kind in fields.items() if kind]
-    return f"STRUCT({', '.join(known)})" if known else None

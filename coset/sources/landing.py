@@ -22,7 +22,7 @@ from coset.sources.evolution import Evolution, with_casts
 from coset.sources.exact_casts import keeps_values
 from coset.sources.file_columns import NULL_TYPE, FileColumns, UnknownType, arrow_schema, columns_of
 from coset.sources.files import Files
-from coset.sources.formats.landed_file import LAND_AGAIN, Unreadable
+from coset.sources.formats.landed_file import LAND_AGAIN, MARK, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
 from coset.sources.given_rows import KEY_TYPES, Kinds, checked, lines_in, rows_in, unreadable
 from coset.sources.layouts import Folders, folders_of
@@ -50,8 +50,6 @@ Through = Callable[[Sequence[tuple[int, NewRows]]], Iterable[tuple[int, NewRows]
 
 # Planning adds a column of this name.
 _TAKEN = "_partition"
-# What says which landing wrote a file, or a line of it.
-MARK = "coset.landed"
 _CORRECT = "correct the line, declare the column as it is written, or let the stream set such records aside"
 
 

@@ -1,19 +1,21 @@
-"""The types that columns of JSON lines are declared with, and how JSON writes their values."""
+"""The types that columns of JSON lines are declared with, or that values are seen to have, and how JSON writes them."""
 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
 import pyarrow.json as pj
 
 from coset.sources.file_columns import arrow_schema, columns_of, type_named
-from coset.sources.formats.landed_file import OFFSET_TYPE
+from coset.sources.formats.landed_file import MARK, OFFSET_TYPE, PARTITION
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
+from partitioning.model.graph import quote
 from partitioning.model.stream_rules import columns_beside
 from partitioning.model.streams import Column, Stream
 
@@ -89,3 +91,53 @@ def has_values(column: Column) -> bool:
     except pa.ArrowNotImplementedError:
         return False
     return True
+
+
+def json_columns(files: Iterable[Sequence[Mapping[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
+    """The columns of JSON objects with the types that hold all of their values, and why others have none."""
+    values = defaultdict[str, list[object]](list)
+    for lines in files:
+        for line in lines:
+            for name, value in line.items():
+                if name != MARK:
+                    values[name].append(value)
+    columns, left_out = dict[str, str](), dict[str, str]()
+    for name, found in values.items():
+        kind = _json_type(found)
+        if kind is None:
+            left_out[name] = "it is null in all records seen, or of several types"
+        elif name.lower() in {each.lower() for each in columns} or name.lower() == PARTITION or not name:
+            left_out[name] = "SQL does not tell its name from another's"
+        elif any(undeclarable(Stream("it", "", "", 1, columns={name: kind}))):
+            left_out[name] = f"{kind} is not read from JSON"
+        else:
+            columns[name] = kind
+    return columns, left_out
+
+
+def _json_type(values: Iterable[object]) -> str | None:
+    """DuckDB's type of values in JSON; None if none of its types has them all, or none is there.
+
+    >>> _json_type([1, None]), _json_type([1, 0.5]), _json_type([{"a": "x"}, {"b": [True]}]), _json_type([1, "x"])
+    ('BIGINT', 'DOUBLE', 'STRUCT("a" VARCHAR, "b" BOOLEAN[])', None)
+    """
+    there = [value for value in values if value is not None]
+    kinds = {type(value) for value in there}
+    if kinds == {int}:
+        fits = all(isinstance(value, int) and -(2**63) <= value < 2**63 for value in there)
+        return "BIGINT" if fits else "DECIMAL(38,0)"
+    if kinds == {dict}:
+        return _struct([value for value in there if isinstance(value, dict)])
+    if kinds == {list}:
+        inner = _json_type(each for value in there if isinstance(value, list) for each in value)
+        return f"{inner}[]" if inner else None
+    if kinds in ({float}, {int, float}):
+        return "DOUBLE"
+    return {bool: "BOOLEAN", str: "VARCHAR"}.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def _struct(values: Sequence[Mapping[str, object]]) -> str | None:
+    names = dict.fromkeys(name for value in values for name in value)
+    fields = {name: _json_type(value.get(name) for value in values) for name in names}
+    known = [f"{quote(name)} {kind}" for name, kind in fields.items() if kind]
+    return f"STRUCT({', '.join(known)})" if known else None

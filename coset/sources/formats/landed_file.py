@@ -14,6 +14,10 @@ from partitioning.model.streams import Column
 
 # The type of offsets, by DuckDB's name.
 OFFSET_TYPE = "BIGINT"
+# What says which landing by Coset wrote a file, or a line of it.
+MARK = "coset.landed"
+# The column of a sample that says in which partition a record lies.
+PARTITION = "_partition"
 LAND_AGAIN = "remove the file and land it again"
 # Large enough to make the work for each batch negligible, small enough for the processor's cache.
 BATCH_ROWS = 1 << 17
