@@ -103,26 +103,6 @@ def told(answers: Sequence[OtherAnswer]) -> str:
     return f"{'; '.join(map(str, answers[:_TOLD]))}{more}"
 
 
-def replaced(before: Plan, now: Plan) -> dict[str, str]:
-    """The steps that keep something in place of others: under another name the same, or the rows of the same upserted
-    table."""
-    was, is_now = graph_of(before), graph_of(now)
-    names = {step.name for step in is_now.steps if step.state}
-    gone = {step.name for step in was.steps if step.state} - names
-    tables = {write.table: write.step for write in was.writes if write.mode.by_key and write.step in gone}
-    new = names - {step.name for step in was.steps}
-    found = {
-        write.step: tables[write.table]
-        for write in is_now.writes
-        if write.mode.by_key and write.step in new and write.table in tables
-    }
-    renamed = beginnings(is_now, was, dict.fromkeys(write.table for write in is_now.writes))
-    kept = {step.name for step in was.steps if step.state}
-    called = {step.name: kept_before(step, kept) for step in is_now.steps if step.name not in kept}
-    declared = {name: before for name, before in called.items() if before}
-    return {each.step: each.renamed for each in renamed if each.renamed} | found | declared
-
-
 def settled(
     pipeline: str,
     now: Graph,

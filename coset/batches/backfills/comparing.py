@@ -27,7 +27,9 @@ from partitioning.model.plan import Plan
 from partitioning.model.receipt import MODULUS
 from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.verdict import Verdict
-from partitioning.planning.beginnings import replaced
+from partitioning.planning.beginnings import beginnings
+from partitioning.planning.kept_columns import kept_before
+from partitioning.planning.origins import graph_of
 from spark_jobs.sql.column_check import PARTITION
 from spark_jobs.tables.table_schema import table_schema
 
@@ -146,7 +148,7 @@ def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison
     old_plan, new_plan = before.plan(batch), now.plan(batch)
     assert old_plan is not None
     assert new_plan is not None
-    instead = replaced(old_plan, new_plan)
+    instead = _replaced(old_plan, new_plan)
     for state in kept_states(now, batch):
         was = were.get(instead.get(state.step, state.step))
         with rows_kept(now, state) as new, _rows_before(before, was, new.schema) as old:
@@ -170,3 +172,23 @@ def _rows_before(ledger: Ledger, was: KeptState | None, schema: pa.Schema) -> It
         return
     with rows_kept(ledger, was) as rows:
         yield rows
+
+
+def _replaced(before: Plan, now: Plan) -> dict[str, str]:
+    """The steps that keep something in place of others: under another name the same, or the rows of the same upserted
+    table."""
+    was, is_now = graph_of(before), graph_of(now)
+    names = {step.name for step in is_now.steps if step.state}
+    gone = {step.name for step in was.steps if step.state} - names
+    tables = {write.table: write.step for write in was.writes if write.mode.by_key and write.step in gone}
+    new = names - {step.name for step in was.steps}
+    found = {
+        write.step: tables[write.table]
+        for write in is_now.writes
+        if write.mode.by_key and write.step in new and write.table in tables
+    }
+    renamed = beginnings(is_now, was, dict.fromkeys(write.table for write in is_now.writes))
+    kept = {step.name for step in was.steps if step.state}
+    called = {step.name: kept_before(step, kept) for step in is_now.steps if step.name not in kept}
+    declared = {name: before for name, before in called.items() if before}
+    return {each.step: each.renamed for each in renamed if each.renamed} | found | declared
