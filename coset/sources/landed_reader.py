@@ -174,7 +174,7 @@ class LandedReader:
             return records
         there = set(records.schema.names)
         if self._declared.sets_aside:
-            records = self._castable(records, types)
+            records = self._castable(records)
         columns = [
             self._cast(records.column(field.name), field, file)
             if field.name in there
@@ -222,7 +222,7 @@ class LandedReader:
         there = (field for field in self._planned if field.name in written.names)
         return any(self._differs(written.field(field.name), field) for field in there)
 
-    def _castable(self, records: pa.RecordBatch, types: pa.Schema) -> pa.RecordBatch:
+    def _castable(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """The records, of which those with a value that cannot be cast have nulls, and say why."""
         why: dict[int, str] = {}
         for field in self._planned:

@@ -171,7 +171,7 @@ def plan_arrived(
     )
     if findings := tuple(late_findings(plan)):
         raise Refused(*findings)
-    grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
+    grouping = _groups(sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
 
 
@@ -235,7 +235,6 @@ def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
 
 
 def _groups(
-    plan: Plan,
     tasks: Mapping[int, Sequence[SizedTask]],
     settings: Settings,
     published: Plan | None,

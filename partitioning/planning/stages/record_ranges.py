@@ -118,7 +118,7 @@ def range_findings(plan: Plan, stage: Stage) -> Iterator[Finding]:
         return
     where = f"stage {stage.name}"
     for task in ranged:
-        if wrong := _no_range(plan, stage, task):
+        if wrong := _no_range(stage, task):
             what = f"task {task.task} reads the range {task.span}, but {wrong}"
             yield unsound(what, where, task=task.task, span=task.span)
     if keeping := [step.name for step in stage.steps if step.state]:
@@ -138,7 +138,7 @@ def range_findings(plan: Plan, stage: Stage) -> Iterator[Finding]:
                 yield unsound(what, f"{read.name}-{planned.partition}, {where}", start=planned.start, end=planned.end)
 
 
-def _no_range(plan: Plan, stage: Stage, task: Task) -> str | None:
+def _no_range(stage: Stage, task: Task) -> str | None:
     """Why a task cannot have a range."""
     streams = {read.name for read in stage.streams}
     partitions = [(name, number) for name, numbers in task.reads.items() for number in numbers]
