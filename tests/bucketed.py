@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,17 @@ def _written(table: Table, bucket: int | None, rows: pa.Table, content: DataFile
         equality_ids=None,
         key_metadata=None,
     )
+
+
+def renamed(table: Table, *names: str) -> None:
+    """Rename a column to the next of these names, and so on: `a, b, c` ends as `c`."""
+    for old, new in pairwise(names):
+        with table.refresh().update_schema() as change:
+            change.rename_column(tuple(old.split(".")), new.rpartition(".")[2])
+
+
+def swapped(table: Table, one: str, other: str) -> None:
+    """Let two columns, or parts of one, have each other's names."""
+    beside = f"{one}_"
+    for old, new in ((one, beside), (other, one), (beside, other)):
+        renamed(table, old, new)

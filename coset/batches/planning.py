@@ -41,6 +41,7 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
 from partitioning.model.root_names import TABLES, taken_from_pipelines
 from partitioning.model.streams import Column, Discovered
@@ -148,7 +149,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         published = ledger.plan(published.batch)
     known = known_after(ledger, published, decided)
     discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
-    results = result_columns(pipeline, discovered, store, logs)
+    results = result_columns(pipeline, discovered, store, logs, known.ends)
     again = (
         *appended_again(store, pipeline, discovered, known.ends, settings.starts, logs),
         *misread(pipeline, discovered, results, known.ends),
@@ -289,12 +290,16 @@ def disagreements(
 
 
 def result_columns(
-    pipeline: Pipeline, discovered: tuple[Discovered, ...], store: Store, logs: Logs | None = None
+    pipeline: Pipeline,
+    discovered: tuple[Discovered, ...],
+    store: Store,
+    logs: Logs | None = None,
+    ends: Ends = NOTHING,
 ) -> Mapping[str, tuple[Column, ...]]:
     """The columns of each result table.
 
     Raises Refused with all findings if a table cannot hold their types, has other columns already, or belongs to
-    another pipeline.
+    another pipeline. Columns that others have renamed behind `ends` may be why, and come first.
     """
     results = check_sql(pipeline, discovered)
     findings: list[Finding] = []
@@ -308,7 +313,7 @@ def result_columns(
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:
-        raise Refused(*findings)
+        raise Refused(*misread(pipeline, discovered, results, ends), *findings)
     return results
 
 

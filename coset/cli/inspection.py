@@ -38,6 +38,7 @@ from partitioning.model.streams import (
 )
 from partitioning.sections import cut, many
 from partitioning.values import replace
+from spark_jobs.sql.plain_names import is_plain, renaming
 
 _ISO = r"^[12][0-9]{3}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]"
 # From 2001 to 2096.
@@ -107,7 +108,12 @@ def _table(address: str) -> Answer:
         options["key_format"] = stream.key_format.value
     if stream.table:
         options["kept"] = True
-    code = declaration(stream, options)
+    if stream.offset != OFFSET:
+        options["offset"] = stream.offset
+    columns = [each for each in discovered.columns if each.name not in {stream.offset, *([DELETED] * stream.table)}]
+    names = [each.name for each in columns]
+    renamed = "" if all(map(is_plain, names)) else renaming(names, stream.key, stream.key_format)
+    code = declaration(stream, options, renamed)
     says = f"It lies by {stream.partitions} buckets of {stream.key}, each a partition"
     if stream.partitions == 1:
         says = (
@@ -115,7 +121,6 @@ def _table(address: str) -> Answer:
             "are joined or counted by"
         )
     offsets = [_offsets(stream, each) for each in discovered.partitions]
-    columns = [each for each in discovered.columns if each.name not in {stream.offset, *([DELETED] * stream.table)}]
     value = {
         "address": address,
         "stream": stream.name,

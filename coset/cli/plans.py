@@ -13,7 +13,6 @@ from coset.batches.attempt import Attempt
 from coset.batches.ends import balance
 from coset.batches.history import statistics
 from coset.batches.planning import ignored, preview
-from coset.batches.renamed_columns import other_parts
 from coset.cli import pipelines
 from coset.cli.machine import writing
 from coset.cli.other_stores import NEW, check_meant, elsewhere
@@ -106,11 +105,8 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
         plan = taken.plan
     upto = balance(ledger, ledger.published_before(plan.batch)).then(plan)
     declared = {each.name: each for each in pipeline.streams}
-    results = {each.declared.table: each.columns for each in plan.writes()}
     planned = [replace(each, declared=declared[each.name]) for each in plan.streams if each.name in declared]
     now = [*map(as_of_now, planned)]
-    if wrong := [*other_parts(pipeline, planned, now, results)]:
-        raise Refused(*wrong)
     text = table_query(pipeline, plan, table, [each.offsets for each in upto.skipped], upto.doubled or (), now)
     means = meanings(pipeline.graph)[table]
     value = {"table": table, "batch": plan.batch, "is_query": means.is_query, "rows": rows_are(means), "query": text}

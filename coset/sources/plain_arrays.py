@@ -29,6 +29,7 @@ _DIGITS = 38
 _VIEWS = {pa.lib.Type_LIST_VIEW: pa.list_view, pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view}
 
 Leaf = Callable[[Sequence[pa.Array]], pa.Array]
+Named = Callable[[pa.Field], pa.Field | None]
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -92,26 +93,30 @@ def is_nested(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) or pa.types.is_map(kind) or is_list(kind))
 
 
-def rebuilt(columns: Sequence[pa.Array], leaf: Leaf) -> pa.Array:
-    """A column made of some that have the same lists, maps and structs, by what `leaf` makes of their other parts."""
+def rebuilt(columns: Sequence[pa.Array], leaf: Leaf, named: Named = lambda field: field) -> pa.Array:
+    """A column made of some that have the same lists, maps and structs, by what `leaf` makes of their other parts. A
+    field of a struct is then as `named` says; if that says None, it is left out."""
     column, kind = columns[0], columns[0].type
     mask = column.is_null() if column.null_count else None
     if pa.types.is_struct(kind):
-        parts = [rebuilt([each.field(place) for each in columns], leaf) for place in range(kind.num_fields)]
-        fields = [field.with_type(part.type) for field, part in zip(kind, parts, strict=True)]
+        kept = [(place, field) for place, field in enumerate(map(named, kind)) if field is not None]
+        if not kept:
+            return pa.array([{} if there else None for there in column.is_valid().to_pylist()], pa.struct([]))
+        parts = [rebuilt([each.field(place) for each in columns], leaf, named) for place, _ in kept]
+        fields = [field.with_type(part.type) for (_, field), part in zip(kept, parts, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
     if not (is_list(kind) or pa.types.is_map(kind)):
         return leaf(columns)
     if pa.types.is_fixed_size_list(kind):
         size = kind.list_size
-        values = rebuilt([each.values.slice(each.offset * size, len(each) * size) for each in columns], leaf)
+        values = rebuilt([each.values.slice(each.offset * size, len(each) * size) for each in columns], leaf, named)
         return pa.FixedSizeListArray.from_arrays(values, type=_list_of(kind, values.type), mask=mask)
     if pa.types.is_map(kind):
         first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
-        keys = rebuilt([each.keys.slice(first, last - first) for each in columns], leaf)
-        items = rebuilt([each.items.slice(first, last - first) for each in columns], leaf)
+        keys = rebuilt([each.keys.slice(first, last - first) for each in columns], leaf, named)
+        items = rebuilt([each.items.slice(first, last - first) for each in columns], leaf, named)
         return pa.MapArray.from_arrays(pc.subtract(column.offsets, first), keys, items, mask=mask)
-    values = rebuilt([each.flatten() for each in columns], leaf)
+    values = rebuilt([each.flatten() for each in columns], leaf, named)
     ends = np.cumsum([0, *pc.fill_null(pc.list_value_length(column), 0).to_numpy()])
     arrays: Any = pa.LargeListArray if _is_large(kind) else pa.ListArray
     offsets = pa.array(ends, pa.int64() if _is_large(kind) else pa.int32())

@@ -26,22 +26,3 @@ def renamed(then: Mapping[str, int] | UnsetType, now: Mapping[str, int] | UnsetT
         if (was != name if was else name in then) and not (part and column in found and part == was.partition(PART)[2]):
             found[name] = was
     return found
-
-
-def parts_within(ids: Mapping[str, int], column: str) -> Mapping[str, int]:
-    r"""The ids of the parts of a column, by their names within it.
-
-    >>> parts_within({"of": 1, "of\x1fa": 2, "of\x1fb": 3, "of.b": 4}, "of")
-    {'a': 2, 'b': 3}
-    """
-    begin = f"{column}{PART}"
-    return {name.removeprefix(begin): number for name, number in ids.items() if name.startswith(begin)}
-
-
-def are_other_parts(then: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Whether parts of a column cannot be read as those of now: some have other names, or some came and others went.
-
-    >>> are_other_parts({"a": 1}, {"a": 1, "b": 2}), are_other_parts({"a": 1}, {"b": 1})
-    (False, True)
-    """
-    return bool(renamed(then, now) or (then.keys() - now.keys() and now.keys() - then.keys()))

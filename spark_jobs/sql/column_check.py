@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import duckdb
+from msgspec import UnsetType
 
 from coset.sources.databases import connect_to_ask
 from partitioning.authoring.pipeline import Pipeline
@@ -86,6 +87,8 @@ class _Check:
         self._findings: list[Finding] = []
         # The columns without a type, in small letters, with their streams.
         self._untyped: dict[str, str] = {}
+        # Whether a stream is a table whose engine drops columns.
+        self._may_lose = False
 
     def results(self, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
         streams = {stream.name: stream for stream in self._pipeline.streams}
@@ -103,6 +106,7 @@ class _Check:
         self._imported(stream.hash, where)
         columns = (*discovered.columns, Column(PARTITION, "INTEGER"))
         self._untyped |= {name.lower(): stream.name for name in discovered.untyped}
+        self._may_lose |= not isinstance(discovered.ids, UnsetType)
         there = {name.lower() for name in (*(column.name for column in discovered.columns), *discovered.untyped)}
         for name in (name for name in stream.private or () if name.lower() not in there):
             then = f"correct its name; there are {', '.join(column.name for column in discovered.columns)}"
@@ -424,6 +428,8 @@ class _Check:
     def _missing(self, name: str, where: str, inputs: Sequence[str]) -> Finding:
         """The finding on a column that no input has."""
         what, then = f"there is no column {name!r}", f"correct the name; {self._relations.listed(inputs)}"
+        if self._may_lose:
+            then = f"{then}; for a column that an Iceberg table no longer has write a null of its type, as NULL::BIGINT"
         column = name.rpartition(".")[2]
         if stream := self._untyped.get(column.lower()):
             what = f"column {column!r} of stream {stream!r} is null in all records so far, so nothing says its type"

@@ -41,6 +41,7 @@ from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests import forked
+from tests.bucketed import renamed, swapped
 from tests.catalogues import Made, rest_catalogues
 from tests.commands import coset, refused, succeeded
 from tests.faults import FaultProxy
@@ -470,6 +471,59 @@ def test_what_others_wrote_there_is_taken_back_or_the_table_made_again(lake: Cat
     refused(coset("run", NEWEST, "--runner", "local"), *said)
     lake.drop_table("shop.newest")
     succeeded("iceberg", NEWEST)
+    follows(two_batches, lake)
+
+
+def test_columns_that_somebody_renamed_are_named_again_before_it_follows(
+    lake: Catalog, empty: Store, tmp_path: Path
+) -> None:
+    """Bounds of files are of the columns of then, so filters by names of now would find too little."""
+    pipeline = tmp_path / "columns.py"
+    pipeline.write_text(
+        """
+import os
+from coset import Pipeline
+pipeline = Pipeline("columns", source=os.environ["DELAYS_SOURCE"])
+clicks = pipeline.stream("clicks", key="k", partitions=4)
+clicks.select("id AS a, id + 1000 AS b, {'x': id, 'y': id + 1000} AS of").write("columns")
+"""
+    )
+    land(empty, 0)
+    succeeded("run", str(pipeline), "--runner", "local")
+    for number, (one, other) in enumerate((("a", "b"), ("of.x", "of.y")), 1):
+        swapped(in_catalogue(lake, "columns"), one, other)
+        land(empty, number)
+        found = told(Kind.ICEBERG_TABLE, "run", str(pipeline), "--runner", "local")
+        assert f"{one} was {other}" in found.findings[0]["what"]
+        swapped(in_catalogue(lake, "columns"), one, other)
+        found.follow()
+        table = in_catalogue(lake, "columns")
+        assert rows(table.scan().to_arrow()) == rows(log_of(empty, "columns").to_pyarrow_table())
+        for row in table.scan().to_arrow().to_pylist():
+            for name, value in (("a", row["a"]), ("b", row["b"]), ("of.x", row["of"]["x"])):
+                assert table.scan(row_filter=f"{name} = {value}").count() == 1
+    renamed(in_catalogue(lake, "columns"), "a", "c")
+    refused(coset("iceberg", str(pipeline)), "c was a", "drop the table there, without its files")
+    lake.drop_table("shop.columns")
+    succeeded("iceberg", str(pipeline))
+
+
+def test_a_table_has_one_name_in_the_catalogue(
+    lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeeded("iceberg", NEWEST)
+    lake.create_namespace("other")
+    lake.register_table("other.newest", in_catalogue(lake, "newest").metadata_location)
+    monkeypatch.setenv("COSET_ICEBERG", "lake.other")
+    found = told(Kind.ICEBERG_TABLE, "iceberg", NEWEST)
+    assert "the catalogue has the table as shop.newest, too" in found.findings[0]["what"]
+    refused(coset("compact", NEWEST), "the catalogue has the table as shop.newest, too")
+    lake.drop_table("shop.newest")
+    found.follow()
+    lake.rename_table("other.newest", "shop.newest")
+    monkeypatch.setenv("COSET_ICEBERG", "lake.shop")
+    succeeded("iceberg", NEWEST)
+    assert in_catalogue(lake, "newest").properties["coset.table"] == "shop.newest"
     follows(two_batches, lake)
 
 

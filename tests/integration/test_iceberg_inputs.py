@@ -548,9 +548,10 @@ def test_a_batch_that_was_killed_reads_what_was_planned_whatever_came_since(
     assert "Table spent is its query" in succeeded("verify", SPENT).output
 
 
-def test_inspection_writes_the_declaration(lake: Catalog, store: Store) -> None:
-    columns = {"customer": LongType(), "amount": LongType()}
-    append(create(lake, "shop.orders", columns, 12), [{"customer": number, "amount": number} for number in range(20)])
+@pytest.mark.parametrize(("key", "amount"), [("customer", "amount"), ("the customer", "_offset")])
+def test_inspection_writes_the_declaration(lake: Catalog, store: Store, key: str, amount: str) -> None:
+    columns = {key: LongType(), amount: LongType()}
+    append(create(lake, "shop.orders", columns, 12), [{key: number, amount: number} for number in range(20)])
     said = json.loads(succeeded("inspect", "iceberg://lake.shop.orders", "--json").stdout)
     assert sum(each["records"] for each in said["offsets"]) == 20
     made: dict[str, Any] = {}
@@ -559,7 +560,7 @@ def test_inspection_writes_the_declaration(lake: Catalog, store: Store) -> None:
     orders.write("copied")
     ref, _ = planned(made["pipeline"], store.root)
     run_and_publish_unjudged(there(ref))
-    assert held(store, "copied", "amount") == [(number,) for number in range(20)]
+    assert held(store, "copied", amount) == [(number,) for number in range(20)]
     assert {stream.partitions for stream in made["pipeline"].streams} == {12}
 
 

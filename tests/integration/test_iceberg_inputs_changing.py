@@ -19,7 +19,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import LongType, NestedField, StringType, StructType
+from pyiceberg.types import LongType, StringType
 
 from bench.elsewhere import python_of, variables_of
 from bench.party import JARS, PARTIES
@@ -415,16 +415,6 @@ def test_a_table_of_which_no_snapshot_is_known_is_read_anew(people: Table, store
     told(Kind.STREAM_RESET, *words).follow()
     succeeded(*words)
     assert is_as_it_is(store, people)
-
-
-def test_files_whose_parts_have_other_names_are_refused(people: Table, tmp_path: Path) -> None:
-    with people.update_schema() as change:
-        change.add_column("of", StructType(NestedField(11, "a", LongType())))
-    append(people, [{"id": 10, "amount": 1, "of": {"a": 7}}])
-    with people.update_schema() as change:
-        change.rename_column(("of", "a"), "b")
-    found = told(Kind.STREAM_COLUMNS, "run", str(tmp_path / "reader.py"), "--runner", "local")
-    assert "has other parts in the file" in found.findings[0]["what"]
 
 
 def test_its_pipelines_are_tried_without_a_catalogue() -> None:

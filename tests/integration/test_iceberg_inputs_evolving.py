@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import duckdb
@@ -11,14 +10,13 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import IcebergType, ListType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
-from tests.bucketed import append, create, lake, live, rewrite
-from tests.commands import coset as run_coset
-from tests.commands import refused, succeeded
-from tests.followed import commands, in_another_shell, told
+from tests.bucketed import append, create, lake, live, renamed, rewrite, swapped
+from tests.commands import succeeded
+from tests.followed import Told, commands, in_another_shell, told
 from tests.logs import log_of
 from tests.swapped import entered
 from tests.there import there
@@ -37,20 +35,6 @@ def written(folder: Path, *lines: str) -> str:
     first = "from coset import Pipeline", 'pipeline = Pipeline("evolving", source="iceberg://lake.shop")'
     file.write_text("\n".join([*first, *lines, ""]))
     return str(file)
-
-
-def renamed(table: Table, *names: str) -> None:
-    """Rename a column to the next of these names, and so on: `a, b, c` ends as `c`."""
-    for old, new in pairwise(names):
-        with table.refresh().update_schema() as change:
-            change.rename_column(tuple(old.split(".")), new.rpartition(".")[2])
-
-
-def swapped(table: Table, one: str, other: str) -> None:
-    """Let two columns, or parts of one, have each other's names."""
-    beside = f"{one}_"
-    for old, new in ((one, beside), (other, one), (beside, other)):
-        renamed(table, old, new)
 
 
 def made_again(table: Table, _: str, name: str) -> None:
@@ -82,6 +66,11 @@ def orders(lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.Monk
 def swapped_in(told_: str) -> None:
     """Put a backfill in place that a next step has run."""
     in_another_shell(*commands(told_)[-1])
+
+
+def run_again(found: Told) -> None:
+    """Run all batches again, as findings say, and put that in place."""
+    swapped_in(found.follow(which=[words[0] for words in found.commands].index("backfill")))
 
 
 def test_earlier_batches_run_again_by_the_names_that_columns_have_now(
@@ -147,36 +136,123 @@ def test_columns_that_no_step_uses_may_have_any_names(orders: Table, store: Stor
     assert len(rows_of(store, "each", "paid")) == 8
 
 
-@pytest.mark.parametrize("change", [swapped, made_again])
-def test_kept_rows_have_no_values_of_other_parts_once_all_files_are_written_anew(
-    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change
-) -> None:
+def parted(lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table of people with a column of parts, which may be in lists and maps."""
     entered(store, tmp_path / "docs", monkeypatch)
     parts = StructType(NestedField(11, "a", LongType()), NestedField(12, "b", LongType()))
-    columns: dict[str, IcebergType] = {"id": LongType(), "of": parts}
-    people = create(lake, "shop.people", columns, 4)
-    append(people, [{"id": key, "of": {"a": key, "b": 10 + key}} for key in range(6)])
-    # What is written does not tell that parts are others.
-    kept = KEPT.replace(".write(", '.select("of.a AS a, of.b AS b", name="parts").write(')
-    file = written(tmp_path, kept)
+    several = ListType(13, parts, element_required=False)
+    by_name = MapType(14, StringType(), 15, parts, value_required=False)
+    people = create(lake, "shop.people", {"id": LongType(), "of": parts, "many": several, "per": by_name}, 4)
+    append(people, [person(key, a=key, b=10 + key) for key in range(6)])
+    return people.refresh()
+
+
+def person(key: int, **parts: int) -> dict[str, object]:
+    return {"id": key, "of": parts or None, "many": [parts], "per": [("x", parts)]}
+
+
+ABOUT = "\"of.a AS a, of.b AS b, many[1].a AS c, per['x'].b AS d\""
+BY_STREAM = 'pipeline.stream("people", key="id", key_format="long", partitions=4)'
+
+
+@pytest.mark.parametrize("change", [swapped, made_again])
+@pytest.mark.parametrize(
+    "line",
+    [
+        KEPT.replace(".write(", f'.select({ABOUT}, name="parts").write('),
+        f'{BY_STREAM}.latest("_offset", name="newest").select({ABOUT}, name="parts").write("held", mode="upsert")',
+    ],
+    ids=["a table", "the newest of a stream"],
+)
+def test_kept_rows_have_no_values_of_other_parts(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, change: Change
+) -> None:
+    people = parted(lake, store, tmp_path, monkeypatch)
+    file = written(tmp_path, line)
     succeeded("run", file, *LOCAL)
-    change(people, "of.a", "of.b")
-    rows = people.refresh().scan().to_arrow().to_pylist()
-    rewrite(people.refresh(), live(people.refresh()), rows, Operation.REPLACE)
-    append(people.refresh(), [{"id": 7, "of": {"a": 70, "b": 71}}])
+    for column in ("of", "many.element", "per.value"):
+        change(people, f"{column}.a", f"{column}.b")
+    append(people.refresh(), [person(7, a=70, b=71)])
     found = told(Kind.STREAM_COLUMNS, "run", file, *LOCAL)
     assert any("column 'of.b'" in each["what"] for each in found.findings)
-    # Files of the first batch have the parts of then.
-    refused(run_coset("backfill", file, "--from", "0", "--cascade", *LOCAL), "column 'of' has other parts than when")
-    found.follow()
-    if change is swapped:
-        said = told(Kind.STATE_CHANGED, "run", file, *LOCAL).next
-        written(tmp_path, kept, said[said.index("pipeline.changed(") :])
+    run_again(found)
     succeeded("run", file, *LOCAL)
-    right = people.refresh().scan().to_arrow().to_pylist()
-    flat = sorted(repr({"id": row["id"], "a": row["of"]["a"], "b": row["of"]["b"]}) for row in right)
-    assert rows_of(store, "held", "id", "a", "b") == flat
+    assert rows_of(store, "held", "id", "a", "b", "c", "d") == flat(people)
     assert "Table held is its query" in succeeded("verify", file).output
+
+
+def flat(people: Table) -> list[str]:
+    rows = people.refresh().scan().to_arrow().to_pylist()
+    return sorted(
+        repr(
+            {
+                "id": row["id"],
+                "a": row["of"]["a"],
+                "b": row["of"]["b"],
+                "c": row["many"][0]["a"],
+                "d": dict(row["per"])["x"]["b"],
+            }
+        )
+        for row in rows
+    )
+
+
+def test_a_table_with_other_parts_is_begun_anew_and_its_batches_run_again(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = parted(lake, store, tmp_path, monkeypatch)
+    line = KEPT.replace(".write(", f'.select({ABOUT}, name="parts").write(')
+    file = written(tmp_path, line)
+    succeeded("run", file, *LOCAL)
+    for column in ("of", "many.element", "per.value"):
+        renamed(people, f"{column}.a", "z")
+    append(people.refresh(), [{"id": 7, "of": {"z": 1, "b": 2}, "many": None, "per": [("x", {"z": 3, "b": 4})]}])
+    new = line.replace("of.a", "of.z").replace(".a AS c", ".z AS c")
+    written(tmp_path, new)
+    found = told(Kind.STREAM_COLUMNS, "run", file, *LOCAL)
+    in_another_shell(*next(each for each in found.commands if each[0] == "forget"))
+    run_again(told(Kind.STATE_CHANGED, "run", file, *LOCAL))
+    succeeded("run", file, *LOCAL)
+    assert len(rows_of(store, "held", "id")) == 7
+    assert "Table held is its query" in succeeded("verify", file).output
+
+
+def test_a_renamed_part_that_a_stream_uses_is_read_by_its_new_name_in_all_batches(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = parted(lake, store, tmp_path, monkeypatch)
+    line = f'{BY_STREAM}.select("of.a AS a", name="parts").write("held")'
+    file = written(tmp_path, line)
+    succeeded("run", file, *LOCAL)
+    renamed(people, "of.a", "z")
+    append(people.refresh(), [{"id": 7, "of": {"z": 70, "b": 71}, "many": None, "per": None}])
+    written(tmp_path, line.replace("of.a", "of.z"))
+    found = told(Kind.TABLE_QUERY, "run", file, *LOCAL)
+    assert "of.z" in succeeded("explain", file, "--query", "held", "--batch", "0").output
+    assert "Table held is its query" in succeeded("verify", file).output
+    run_again(found)
+    succeeded("run", file, *LOCAL)
+    assert rows_of(store, "held", "a") == sorted(f"{{'a': {a}}}" for a in (*range(6), 70))
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["selected", "kept whole"])
+def test_a_null_stands_for_a_column_that_was_dropped(orders: Table, store: Store, tmp_path: Path, kept: bool) -> None:
+    whole = 'pipeline.table("orders", key="customer", partitions=4, kept=True)'
+    lines = (f'{whole}.write("each", mode="upsert")',) if kept else (STREAM, PAID)
+    file = written(tmp_path, *lines)
+    succeeded("run", file, *LOCAL)
+    with orders.refresh().update_schema() as change:
+        change.delete_column("amount")
+    append(orders.refresh(), [{"customer": "c9", "rank": 1}])
+    found = told(Kind.TABLE_COLUMNS if kept else Kind.SQL_COLUMN, "run", file, *LOCAL)
+    assert "NULL::BIGINT" in found.next
+    now = f'{whole}.select("NULL::BIGINT AS amount, rank", name="all").write("each", mode="upsert")'
+    written(tmp_path, *((now,) if kept else (STREAM, PAID.replace("amount::BIGINT", "NULL::BIGINT"))))
+    run_again(told(Kind.STATE_BEGINS if kept else Kind.TABLE_QUERY, "run", file, *LOCAL))
+    succeeded("run", file, *LOCAL)
+    column = "amount" if kept else "paid"
+    assert rows_of(store, "each", column) == [f"{{'{column}': None}}"] * 7
+    assert "Table each is its query" in succeeded("verify", file).output
 
 
 def test_parts_that_come_and_go_leave_others_as_they_are(

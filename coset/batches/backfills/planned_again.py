@@ -13,7 +13,7 @@ from coset.batches.code import with_code
 from coset.batches.ends import balance, ends_before
 from coset.batches.history import replayed, statistics
 from coset.batches.planning import end_of_day, kept_by, result_columns
-from coset.batches.renamed_columns import misread, other_parts
+from coset.batches.renamed_columns import misread
 from coset.sources.discovery import as_of_now
 from coset.sources.file_columns import typeless, types_named
 from partitioning.authoring.pipeline import Pipeline
@@ -71,12 +71,10 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     source, before = _goes_on_from(ledger, batch)
     if repaired:
         stored = with_files_of_now(then, stored, _by_type_of_now(then, ends), _lost(ledger.original))
-    planned = _streams(then, stored)
-    stored = replace(stored, streams=tuple(map(as_of_now, planned)))
+    stored = replace(stored, streams=tuple(map(as_of_now, _streams(then, stored))))
     results = _columns(then, stored, ledger)
     read = before.ends.without(stored.forgot) if before else NOTHING
-    other = other_parts(then, planned, stored.streams, results)
-    if wrong := [*misread(then, replayed(stored), results, read), *other]:
+    if wrong := [*misread(then, replayed(stored), results, read)]:
         raise Refused(*wrong)
     plan = plan_arrived(
         then,

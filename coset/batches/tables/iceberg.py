@@ -25,6 +25,7 @@ from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import LiveFile, is_known, live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened
+from coset.sources.iceberg.data_files import ids_in
 from coset.sources.iceberg.named_catalogue import (
     ONLY_CURRENT,
     TableChange,
@@ -42,6 +43,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
+from partitioning.model.column_ids import PART, renamed
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.sources import NAMESPACE
 from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
@@ -62,8 +64,8 @@ if TYPE_CHECKING:
 ASKED = "COSET_ICEBERG"
 _TRIES = 5
 # What an Iceberg table says of the Delta table that it follows: its folder and id; of a snapshot the version and the
-# digest of that.
-FOLDER, _ID, _VERSION, _COMMIT = "coset.folder", "coset.id", "coset.version", "coset.commit"
+# digest of that. Its name tells whether somebody registered it under another one.
+FOLDER, _ID, _NAME, _VERSION, _COMMIT = "coset.folder", "coset.id", "coset.table", "coset.version", "coset.commit"
 _NAMES = "schema.name-mapping.default"
 _FORMAT = 2
 _PROPERTIES = {
@@ -249,7 +251,9 @@ class _Follower:
         said = {"comment": text} if (text := log.metadata().description) else {}
         with changing():
             return self._catalogue.create_table(
-                self._identifier, _columns(log), properties=_PROPERTIES | self._mine(log) | said
+                self._identifier,
+                _columns(log),
+                properties=_PROPERTIES | self._mine(log) | {_NAME: self._identifier} | said,
             )
 
     def _mine(self, log: TableLog) -> dict[str, str]:
@@ -259,11 +263,11 @@ class _Follower:
     def _identifier(self) -> str:
         return f"{self._place.name}.{self._name}"
 
-    def _table(self) -> Table | None:
+    def _table(self, name: str = "") -> Table | None:
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415  an extra
 
         try:
-            return self._catalogue.load_table(self._identifier)
+            return self._catalogue.load_table(name or self._identifier)
         except NoSuchTableError:
             return None
 
@@ -285,6 +289,16 @@ class _Follower:
             what = f"snapshot {newest.snapshot_id} of the Iceberg table is not Coset's: somebody else wrote to it"
             then = "roll it back to the snapshot before; or drop the table there, without its files, then "
             raise Refused(self._unlike(what, then))
+        named = table.properties.get(_NAME, self._identifier)
+        elsewhere = self._table(named) if named != self._identifier else None
+        if elsewhere and elsewhere.metadata.table_uuid == table.metadata.table_uuid:
+            what = f"the catalogue has the table as {named}, too, and what one of the two removes the other lacks"
+            raise Refused(self._unlike(what, f"drop {named} there, without its files, then "))
+        ours = max(filter(is_ours, table.snapshots()), key=lambda each: each.sequence_number or 0, default=None)
+        if ours and (changed := _renamed(table, ours)):
+            what = f"somebody else renamed columns of the Iceberg table: {changed}"
+            then = "name them as they were; or drop the table there, without its files, then "
+            raise Refused(self._unlike(what, then))
         return table
 
     def _changed(self, log: TableLog, table: Table) -> TableChange | None:
@@ -295,7 +309,7 @@ class _Follower:
         from coset.batches.tables.iceberg_snapshot import FilesChange, NewSnapshot  # noqa: PLC0415  an extra
         from coset.batches.tables.position_deletes import written  # noqa: PLC0415  an extra
 
-        metadata, updates, requirements = _evolved(table, _columns(log))
+        metadata, updates, requirements = _evolved(table, _columns(log), self._identifier)
         newest, places = table.current_snapshot(), table.location_provider()
         snapshot = NewSnapshot(metadata, table.io, places)
         wanted, before = self._named(live_files(log)), self._before(log, newest, snapshot)
@@ -351,6 +365,16 @@ class _Follower:
         }
 
 
+def _renamed(table: Table, ours: Snapshot) -> str:
+    """The columns, and their parts, that have other names than in one of Coset's snapshots. Files still have those of
+    then, and bounds: a filter would go by those of another column."""
+    schemas = table.schemas()
+    if ours.schema_id not in schemas:
+        return ""
+    differing = renamed(ids_in(schemas[ours.schema_id]), ids_in(table.schema())).items()
+    return ", ".join(f"{now} was {was}" for now, was in differing if was).replace(PART, ".")
+
+
 def _said_of(snapshot: Snapshot | None) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
 
@@ -396,7 +420,7 @@ def _schema(columns: pa.Schema) -> Schema:
 
 
 def _evolved(
-    table: Table, columns: pa.Schema
+    table: Table, columns: pa.Schema, name: str
 ) -> tuple[TableMetadata, tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
     """The metadata of an Iceberg table with the columns of its table, what a catalogue is to do for that, and upon
     what. One that has another type there is another column."""
@@ -405,6 +429,8 @@ def _evolved(
     other = [name for name in held if name in wanted and _type(held[name]) != _type(wanted[name])]
     commented = [name for name in held if name in wanted and held[name].doc != wanted[name].doc]
     transaction = table.transaction()
+    if table.properties.get(_NAME) != name:
+        transaction.set_properties({_NAME: name})
     if _NAMES not in table.properties:
         # Files have no ids of columns. PyIceberg keeps it when columns change.
         transaction.set_properties({_NAMES: table.schema().name_mapping.model_dump_json()})

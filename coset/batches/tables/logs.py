@@ -18,6 +18,7 @@ from coset.batches.tables.owners import Owner, check_owner
 from coset.batches.tables.table_rules import check_rules
 from coset.sources.file_columns import columns_of as types_of
 from coset.sources.files import Files
+from coset.sources.plain_arrays import is_nested
 from coset.sources.s3 import storage_options, store_error
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
@@ -229,7 +230,15 @@ def _other_column(name: str, kind: pa.DataType, wanted: pa.DataType | None, wher
     """What to do about a column that has this type in the table, and another, or none, in the plan."""
     held, named = _in_sql(kind), quote(name)
     if wanted is None:
-        now, then = "missing", "keep it, or write to a table of another name"
+        now, then = (
+            "missing",
+            f"keep it, as `NULL::{held} AS {named}` if nothing has it any more, or write to another table",
+        )
+    elif is_nested(kind) and is_nested(wanted):
+        # A cast would make null of a part that has another name.
+        now = _in_sql(wanted)
+        made = "name its parts as they are there in the step that the table is written from"
+        then = f"{made}, or write to a table of another name"
     else:
         now = _in_sql(wanted)
         cast = f"cast it in the step that the table is written from, with `{named}::{held} AS {named}`"

@@ -3,18 +3,22 @@ their rows count, as plans say it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from coset.sources.formats.landed_file import FileFacts, Unreadable
 from coset.sources.formats.parquet import ParquetRows
-from coset.sources.plain_arrays import bare_schema
-from partitioning.model.column_ids import PART, are_other_parts, parts_within
+from coset.sources.plain_arrays import bare_schema, is_nested, rebuilt
+from partitioning.model.column_ids import PART
 from partitioning.model.streams import DELETED
 from partitioning.model.task_memory import USUAL, TaskMemory
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
 
 
 def rows_at(positions: np.ndarray, count: int) -> str:
@@ -45,8 +49,7 @@ def taken(rows: str, count: int) -> np.ndarray:
 
 
 _ID = b"PARQUET:field_id"
-REWRITE = "let the table's engine rewrite it, as Spark's rewrite_data_files does"
-WRITE_IDS = f"{REWRITE}, and begin anew"
+WRITE_IDS = "let the table's engine rewrite it, as Spark's rewrite_data_files does, and begin anew"
 
 
 class DataFile:
@@ -54,7 +57,7 @@ class DataFile:
 
     `ids` has those of columns, and of their parts if the plan knows them. Only the rows that `rows` says are given, all
     if it is empty. With `gone`, a column says whether they are deleted. Columns of files that say no ids go by their
-    names. Reading a column that has other parts in the file raises Unreadable.
+    names. Of these reading a column that has parts raises Unreadable.
     """
 
     def __init__(
@@ -75,7 +78,10 @@ class DataFile:
     @cached_property
     def schema(self) -> pa.Schema:
         written = bare_schema(self._written)
-        fields = [field.with_name(name) for field, name in zip(written, self._names, strict=True)]
+        fields = [
+            field.with_name(name).with_type(self._of_now(name, pa.array([], kind)).type)
+            for field, name, kind in zip(written, self._names, self._written.types, strict=True)
+        ]
         return pa.schema(fields if self._gone is None else [*fields, pa.field(DELETED, pa.bool_())])
 
     @property
@@ -88,19 +94,6 @@ class DataFile:
         """Whether its columns have ids, which no files have that were added to a table, and not written by it."""
         return any(number is not None for number in self._numbers)
 
-    @cached_property
-    def other(self) -> Collection[str]:
-        """The columns that have other parts in the file than the table has. Files without ids have none that are
-        known."""
-        written = zip(self._written, self._names, strict=True)
-        parts = {name: dict(ids_of(field.with_name(name))) for field, name in written}
-        return {
-            name
-            for name, of_file in parts.items()
-            if (now := parts_within(self._ids, name))
-            and (not self.says_ids or are_other_parts(parts_within(of_file, name), now))
-        }
-
     def facts(self) -> FileFacts:
         return self._rows.facts()
 
@@ -108,16 +101,30 @@ class DataFile:
         written = dict(zip(self._names, self._written.names, strict=True))
         # To count rows, they must be read.
         names = [name for name in columns if name in written] or self._names[:1]
-        if other := next((name for name in names if name in self.other), None):
-            raise Unreadable(f"column {other!r} has other parts in the file than the table has now", REWRITE)
         first, is_taken = 0, taken(self._taken, self.facts().rows) if self._taken else None
         for records in self._rows.batches([written[name] for name in names], start, end):
-            found = pa.RecordBatch.from_arrays([records.column(written[name]) for name in names], names)
+            found = pa.RecordBatch.from_arrays(
+                [self._of_now(name, records.column(written[name])) for name in names], names
+            )
             if is_taken is not None:
                 found, first = found.filter(pa.array(is_taken[first : first + len(records)])), first + len(records)
             if self._gone is not None and DELETED in columns:
                 found = found.append_column(DELETED, pa.array(np.full(len(found), self._gone)))
             yield found
+
+    def _of_now(self, name: str, values: pa.Array) -> pa.Array:
+        """The values of a column, whose parts have the names of now, without parts that the table no longer has."""
+        if not is_nested(values.type) or not (named := self._parts(name)):
+            return values
+        if not self.says_ids:
+            raise Unreadable(f"the parts of its column {name!r} have no ids", WRITE_IDS)
+        return rebuilt([values], lambda leaves: leaves[0], lambda field: _named(field, named))
+
+    def _parts(self, column: str) -> Mapping[int, str]:
+        """The names within a column of its parts of now, by their ids. Older plans have none."""
+        return {
+            number: name.rpartition(PART)[2] for name, number in self._ids.items() if name.startswith(f"{column}{PART}")
+        }
 
     @cached_property
     def _written(self) -> pa.Schema:
@@ -138,6 +145,13 @@ class DataFile:
         return [named.get(number or 0, f"{PART}{number}") for number in numbers]
 
 
+def ids_in(schema: Schema) -> dict[str, int]:
+    """The ids of the columns of a table and of their parts, by their names."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415  an extra
+
+    return dict(each for field in schema_to_pyarrow(schema) for each in ids_of(field))
+
+
 def ids_of(field: pa.Field) -> Iterator[tuple[str, int]]:
     """The ids of a column and of its parts, by their names."""
     if (said := _id_of(field)) is not None:
@@ -149,6 +163,11 @@ def ids_of(field: pa.Field) -> Iterator[tuple[str, int]]:
 def _id_of(field: pa.Field) -> int | None:
     said = (field.metadata or {}).get(_ID)
     return None if said is None else int(said)
+
+
+def _named(field: pa.Field, names: Mapping[int, str]) -> pa.Field | None:
+    name = names.get(_id_of(field) or 0)
+    return None if name is None else pa.field(name, field.type, field.nullable)
 
 
 def _parts_of(kind: pa.DataType) -> Iterator[pa.Field]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from msgspec import UnsetType
 from coset.sources.file_columns import UnknownType, columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
-from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, ids_of
+from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, ids_in
 from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
 from coset.sources.iceberg.snapshots import PIPELINE, FoundRows, History, ReadSnapshot
 from coset.sources.plain_arrays import bare_schema
@@ -107,6 +108,8 @@ def declared(name: str, source: str) -> tuple[Stream, str]:
     key, key_format = keys[number]
     of_key = key, buckets.get(number, 1), key_format
     stream = Stream(name, source, *of_key, hash=bucket_hash(key_format), counted=True)
+    if stream.offset in (names := {each.name.lower() for each in table.schema().fields}):
+        stream = replace(stream, offset=next(free for n in count() if (free := f"_position{'_' * n}") not in names))
     return stream if unique is None else replace(stream, table=True, kept=True), why
 
 
@@ -318,7 +321,7 @@ class _Discovery:
             with reaching("the file cannot be opened", file.path, then), self._store.open(file.path) as source:
                 size, etag = version(file.path, source)
                 held = DataFile(source, self.ids)
-                rows, columns, other = held.facts().rows, held.schema.names, held.other
+                rows, columns = held.facts().rows, held.schema.names
                 if not held.says_ids:
                     self._check_names(held.columns)
         except FileNotFoundError:
@@ -331,10 +334,6 @@ class _Discovery:
             said = f"{data.file_size_in_bytes} bytes and {data.record_count} rows, and it has {size} and {rows}"
             what = f"the table says that the file has {said}"
             return Refused(self._found(Kind.FILE_CHANGED, what, then, at=file.path, file=file.path))
-        if other:
-            what = f"column {min(other)!r} has other parts in the file than the table has now: they changed since"
-            rewrite = "let the table's engine rewrite its files, and begin anew with it: ", self._anew
-            return Refused(self._found(Kind.STREAM_COLUMNS, what, rewrite, at=file.path, name=min(other)))
         return _Opened(size, etag, file, frozenset(columns))
 
     def _check_names(self, columns: Iterable[str]) -> None:
@@ -364,7 +363,7 @@ class _Discovery:
     @cached_property
     def ids(self) -> dict[str, int]:
         """The ids of the columns and of their parts, by their names."""
-        return dict(each for field in self._arrow for each in ids_of(field))
+        return ids_in(self._schema)
 
     @cached_property
     def required(self) -> tuple[str, ...]:
