@@ -10,10 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.io.pyarrow import _read_deletes
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
@@ -31,6 +34,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError
 from partitioning.model import table_parts
+from partitioning.model.placement import MURMUR2, MURMUR3
 from spark_jobs.tables.table_schema import folder
 from tests.backfilled import Batches
 from tests.histories import Click
@@ -42,12 +46,13 @@ from tests.there import there
 KEYS = 60
 
 
-def coming_and_going(threshold: int) -> Callable[[str, int], Pipeline]:
-    """The newest click of each key, unless its identity is a multiple of five."""
+def coming_and_going(by: str, threshold: int) -> Callable[[str, int], Pipeline]:
+    """The newest click of each key, which lie by a hash, unless its identity is a multiple of five."""
 
     def pipeline(source: str, partitions: int) -> Pipeline:
         one = Pipeline("kept", source=source)
         clicks = one.stream("clicks", key="k", partitions=partitions).filter(f"id >= {threshold}", name="chosen")
+        clicks = clicks if by == MURMUR2 else clicks.repartition(hash=by)
         newest = clicks.select("id, seen, id % 5 = 0 AS gone").latest("seen", name="newest")
         newest.write("newest", mode="upsert", deletes="gone", updates="beside")
         return one
@@ -58,13 +63,14 @@ def coming_and_going(threshold: int) -> Callable[[str, int], Pipeline]:
 class Followed:
     """A table whose Iceberg table follows it, or is behind."""
 
-    def __init__(self, store: Store, lake: Catalog, docs: Path) -> None:
-        self.store, self.lake, self.batches, self.minute = store, lake, Batches(store, docs, coming_and_going), 0
-        self.publish(range(KEYS))
+    def __init__(self, store: Store, lake: Catalog, docs: Path, by: str) -> None:
+        self.store, self.lake, self.minute, self.by = store, lake, 0, by
+        self.batches = Batches(store, docs, partial(coming_and_going, by))
+        self.publish(range(KEYS), 2)
 
-    def publish(self, keys: Any) -> None:
+    def publish(self, keys: Any, tasks: int) -> None:
         self.batches.land([Click(f"key-{key}", 100 * self.minute + key, self.minute) for key in keys], [], 4)
-        run_and_publish_unjudged(self.batches.plan(Settings.parse(scheme="tasks(2)"), 4))
+        run_and_publish_unjudged(self.batches.plan(Settings.parse(scheme=f"tasks({tasks})"), 4))
         self.minute += 1
 
     def swap(self) -> None:
@@ -75,7 +81,7 @@ class Followed:
         actions.undo(self.store, again, "")
 
     def compact(self) -> None:
-        compact(coming_and_going(0)(f"{self.store.root}/topics", 4), self.store, timedelta(days=1))
+        compact(coming_and_going(self.by, 0)(f"{self.store.root}/topics", 4), self.store, timedelta(days=1))
 
     def follow(self) -> None:
         follow(self.store, "kept")
@@ -114,6 +120,7 @@ class Followed:
         tasks = {task.file.file_path: task.delete_files for task in table.scan().plan_files()}
         found = {path: self.positions(path, deletes) for path, deletes in tasks.items()}
         assert found == right
+        self.lies(table)
         said = there(there(table.current_snapshot()).summary)
         assert {name: said[f"total-{name}"] for name in ("data-files", "delete-files", "position-deletes")} == {
             "data-files": str(len(right)),
@@ -121,6 +128,17 @@ class Followed:
             "position-deletes": str(sum(map(len, right.values()))),
         }
         assert len(table.inspect.delete_files()) == int(there(said["total-delete-files"]))
+
+    def lies(self, table: Table) -> None:
+        """Each file, and what says which rows of it are dead, is in the bucket of its keys if Iceberg hashes so."""
+        assert len(table.spec().fields) == (self.by == MURMUR3)
+        for task in table.scan().plan_files():
+            files = [task.file, *task.delete_files]
+            assert {file.spec_id for file in files} == {table.spec().spec_id}
+            for field in table.spec().fields:
+                bucket = field.transform.transform(StringType())
+                keys = pq.read_table(task.file.file_path.removeprefix("file://"), columns=["k"])["k"].to_pylist()
+                assert {bucket(key) for key in keys} == {file.partition[0] for file in files}
 
     def positions(self, path: str, deletes: Any) -> list[int]:
         """The rows of a data file that its delete file has, which has no others."""
@@ -157,13 +175,14 @@ def test_any_history_is_followed(seed: int, store: Store, tmp_path: Path, monkey
     chance, ends = random.Random(seed), list[str]()
     for module in (iceberg, iceberg_upkeep):
         monkeypatch.setattr(module, "commit", partial(committed, store, ends))
-    followed = Followed(store, lake, tmp_path)
+    followed = Followed(store, lake, tmp_path, MURMUR2 if seed % 2 else MURMUR3)
     followed.check()
     for _ in range(10 if seed else 3):
         for _ in range(chance.choice([1, 1, 2, 3])):
             kinds = [followed.compact, followed.swap] if followed.minute > 3 and chance.random() < 0.3 else []
             if not kinds:
-                followed.publish(chance.sample(range(KEYS + 10), chance.choice([1, 2, 3, 4, 40])))
+                many, tasks = chance.choice([1, 2, 3, 4, 40]), chance.choice([2, 2, 2, 2, 3])
+                followed.publish(chance.sample(range(KEYS + 10), many), tasks)
             else:
                 chance.choice(kinds)()
         ends[:] = chance.choices(

@@ -20,6 +20,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap, SwapKind, name_of
+from partitioning.model.buckets import Buckets, buckets_of
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.planning.changed_queries import ChangedQuery, Now, changed_queries
 from partitioning.planning.origins import graph_of
@@ -65,11 +66,12 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The new rows of an upserted table: these files, or those of an earlier `version`."""
+    """The new rows of an upserted table: these files, in `buckets` if so, or those of an earlier `version`."""
 
     write: PlannedWrite
     files: tuple[Artefact, ...]
     version: int | None = None
+    buckets: Buckets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +155,11 @@ def _replacements(store: Store, swap: Swap) -> Iterator[tuple[str, Replacement]]
             if write.declared.mode.by_key:
                 _, rows = held.get(write.declared.table, (write, {}))
                 held[write.declared.table] = write, _after(rows, write, files)
+    last = ledger.plan(swap.batches[-1])
+    assert last is not None
     for table, (write, rows) in held.items():
-        yield table, Replacement(write, tuple(file for files_of_one in rows.values() for file in files_of_one))
+        files = tuple(file for files_of_one in rows.values() for file in files_of_one)
+        yield table, Replacement(write, files, buckets=buckets_of(last, write))
 
 
 def rows_beside(ledger: Ledger, plan: Plan, table: str, files: Sequence[Artefact]) -> list[Artefact]:

@@ -358,7 +358,7 @@ def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
     versions = {table: exchange(store, swap, change) for table, change in sorted(effect.exchanges.items())}
     for table, given in sorted(effect.replacements.items()):
         if given.version is None:
-            versions[table] = replace_rows(store, swap, given.write, given.files)
+            versions[table] = replace_rows(store, swap, given.write, given.files, given.buckets)
         else:
             versions[table] = restore_rows(store, swap, given.write, given.version)
     for write in effect.passed:

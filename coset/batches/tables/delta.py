@@ -42,6 +42,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.buckets import Buckets, buckets_of
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.root_names import TABLES
 from spark_jobs.tables.table_schema import RESIDUE, folder
@@ -57,6 +58,10 @@ def transaction_version(store: Store, pipeline: str, table: str, logs: Logs | No
     """
     with opened(folder(store, table), logs) as table_log:
         return None if table_log is None else newest_in(table_log, pipeline, table)
+
+
+# What the commit of a batch or a swap says of a table's partitions.
+BUCKETS = "coset.buckets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,8 @@ def commit(
         owner,
         f"batch {plan.batch}",
         (application(plan.pipeline, write.declared.table), plan.batch),
-        {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)},
+        {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)}
+        | {BUCKETS: str(buckets_of(plan, write) or "")},
         lambda table: _version_in(table, plan, write),
         change_of,
         logs,
@@ -252,6 +258,13 @@ def _version_in(table: TableLog, plan: Plan, write: PlannedWrite) -> int | None:
 def entry_of(table: TableLog, metadata: Mapping[str, str]) -> dict[str, Any] | None:
     """The newest commit that has this metadata. It is nearly always among the last."""
     return next((entry for entry in table.entries() if metadata.items() <= entry.items()), None)
+
+
+def buckets_in(table: TableLog, version: int | None = None) -> Buckets | None:
+    """The buckets that the partitions of a table are, or were in a version. None if they are none."""
+    until = table.version() if version is None else version
+    said = (entry[BUCKETS] for entry in table.entries() if entry["version"] <= until and BUCKETS in entry)
+    return Buckets.parse(next(said, ""))
 
 
 def newest_in(table: TableLog, pipeline: str, name: str) -> int | None:

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from coset.batches.tables.delta import newest_in
+from coset.batches.tables.delta import BUCKETS, buckets_in, newest_in
 from coset.batches.tables.live_files import LiveFile, is_known, live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened
@@ -43,6 +43,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
+from partitioning.model.buckets import Buckets
 from partitioning.model.column_ids import PART, renamed
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.sources import NAMESPACE
@@ -50,9 +51,9 @@ from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.manifest import ManifestContent
+    from pyiceberg.manifest import DataFile, ManifestContent
     from pyiceberg.schema import Schema
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.table.update import TableRequirement, TableUpdate
@@ -281,7 +282,7 @@ class _Follower:
             what = f"the table in the catalogue {follows}, and not {mine[FOLDER]}"
             then = "name another namespace; or drop the table there, without its files, then "
             raise Refused(self._unlike(what, then))
-        if table.metadata.format_version != _FORMAT or not table.spec().is_unpartitioned():
+        if table.metadata.format_version != _FORMAT or _lies_by(table) != table.properties.get(BUCKETS, ""):
             what = "somebody else gave the Iceberg table partitions, or another format"
             raise Refused(self._unlike(what, "drop the table there, without its files, then "))
         newest = table.current_snapshot()
@@ -305,20 +306,21 @@ class _Follower:
         from pyiceberg.manifest import ManifestContent  # noqa: PLC0415  an extra
         from pyiceberg.table.update import AssertTableUUID  # noqa: PLC0415
 
-        from coset.batches.tables.iceberg_files import DataFiles  # noqa: PLC0415  an extra
         from coset.batches.tables.iceberg_snapshot import FilesChange, NewSnapshot  # noqa: PLC0415  an extra
         from coset.batches.tables.position_deletes import written  # noqa: PLC0415  an extra
 
-        metadata, updates, requirements = _evolved(table, _columns(log), self._identifier)
+        metadata, updates, requirements = _evolved(table, _columns(log), self._identifier, _buckets(log))
         newest, places = table.current_snapshot(), table.location_provider()
         snapshot = NewSnapshot(metadata, table.io, places)
         wanted, before = self._named(live_files(log)), self._before(log, newest, snapshot)
-        gone = {content: before[content] - files.keys() for content, files in wanted.items()}
-        data, dead = ([files[name] for name in sorted(files.keys() - before[of])] for of, files in wanted.items())
+        # Where files lie is said where they are named.
+        stay = {of: () if metadata.default_spec_id != table.spec().spec_id else before[of] for of in wanted}
+        gone = {of: before[of] - (files.keys() & stay[of]) for of, files in wanted.items()}
+        data, dead = ([files[name] for name in sorted(files.keys() - stay[of])] for of, files in wanted.items())
         if newest is None or any(gone.values()) or data or dead:
             come = {
-                ManifestContent.DATA: DataFiles(self._folder, metadata).described(data),
-                ManifestContent.DELETES: written(self._folder, dead, table.io, places, snapshot.mark),
+                ManifestContent.DATA: self._described(metadata, data),
+                ManifestContent.DELETES: written(self._folder, dead, table.io, places, snapshot.mark, metadata.spec()),
             }
             changes = [FilesChange(content, gone[content], come[content]) for content in ManifestContent]
             added, upon = snapshot.written(changes, self._said(log))
@@ -326,6 +328,15 @@ class _Follower:
         if not updates:
             return None
         return TableChange(table, (*requirements, AssertTableUUID(uuid=metadata.table_uuid)), updates)
+
+    def _described(self, metadata: TableMetadata, files: Sequence[LiveFile]) -> list[DataFile]:
+        from coset.batches.tables.iceberg_files import DataFiles, Elsewhere  # noqa: PLC0415  an extra
+
+        try:
+            return DataFiles(self._folder, metadata).described(files)
+        except Elsewhere as elsewhere:
+            then = "restore the table's _delta_log/ as it was written; then "
+            raise Refused(self._unlike(str(elsewhere), then)) from elsewhere
 
     def _named(self, files: Sequence[LiveFile]) -> dict[ManifestContent, dict[str, LiveFile]]:
         """Files by the names of the data files, and of the position deletes, that an Iceberg table has of them."""
@@ -419,32 +430,69 @@ def _schema(columns: pa.Schema) -> Schema:
     return Catalog._convert_schema_if_needed(columns)
 
 
+def _buckets(log: TableLog) -> Buckets | None:
+    """The buckets that the partitions of a table are."""
+    return buckets_in(log) if log.metadata().partition_columns == [RESIDUE] else None
+
+
+def _lies_by(table: Table) -> str:
+    """By what buckets the files of an Iceberg table lie. Empty if by none; by others, how the table shows that."""
+    from pyiceberg.transforms import BucketTransform  # noqa: PLC0415  an extra
+
+    match table.spec().fields:
+        case ():
+            return ""
+        case (field,) if isinstance(field.transform, BucketTransform):
+            key = table.schema().find_column_name(field.source_id)
+            return str(Buckets(field.transform.num_buckets, key or ""))
+        case _:
+            return str(table.spec())
+
+
 def _evolved(
-    table: Table, columns: pa.Schema, name: str
+    table: Table, columns: pa.Schema, name: str, buckets: Buckets | None
 ) -> tuple[TableMetadata, tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """The metadata of an Iceberg table with the columns of its table, what a catalogue is to do for that, and upon
-    what. One that has another type there is another column."""
-    wanted = {field.name: field for field in _schema(columns).fields}
-    held = {field.name: field for field in table.schema().fields}
-    other = [name for name in held if name in wanted and _type(held[name]) != _type(wanted[name])]
-    commented = [name for name in held if name in wanted and held[name].doc != wanted[name].doc]
+    """The metadata of an Iceberg table with the columns and buckets of its table, what a catalogue is to do for that,
+    and upon what. One that has another type there is another column."""
+    from pyiceberg.transforms import BucketTransform  # noqa: PLC0415  an extra
+
     transaction = table.transaction()
-    if table.properties.get(_NAME) != name:
-        transaction.set_properties({_NAME: name})
+    said = {_NAME: name, BUCKETS: str(buckets or "")}
+    if other_said := {key: value for key, value in said.items() if table.properties.get(key, "") != value}:
+        transaction.set_properties(other_said)
     if _NAMES not in table.properties:
         # Files have no ids of columns. PyIceberg keeps it when columns change.
         transaction.set_properties({_NAMES: table.schema().name_mapping.model_dump_json()})
-    if other or commented or held.keys() != wanted.keys():
-        with transaction.update_schema(allow_incompatible_changes=True) as update:
-            for name in (*other, *(held.keys() - wanted.keys())):
-                update.delete_column((name,))
-            for name, field in wanted.items():
-                if name in other or name not in held:
-                    update.add_column((name,), field.field_type, field.doc)
-                elif name in commented:
-                    update.update_column((name,), doc=field.doc)
+    wanted = {field.name: field for field in _schema(columns).fields}
+    held = {field.name: field for field in table.schema().fields}
+    other = [key for key in held if key in wanted and _type(held[key]) != _type(wanted[key])]
+    if lies_otherwise := _lies_by(table) != str(buckets or "") or (buckets is not None and buckets.key in other):
+        with transaction.update_spec() as lies:
+            for part in table.spec().fields:
+                lies.remove_field(part.name)
+    _change_columns(transaction, held, wanted, other)
+    if lies_otherwise and buckets:
+        with transaction.update_spec() as lies:
+            lies.add_field(buckets.key, BucketTransform(buckets.count), f"{buckets.key}_bucket_{buckets.count}")
     updates, requirements = transaction._updates, transaction._requirements
     return transaction.table_metadata if updates else table.metadata, updates, requirements
+
+
+def _change_columns(
+    transaction: Transaction, held: Mapping[str, NestedField], wanted: Mapping[str, NestedField], other: Sequence[str]
+) -> None:
+    """Let a table have the columns that are wanted, of which some have another type."""
+    commented = [name for name in held if name in wanted and held[name].doc != wanted[name].doc]
+    if not other and not commented and held.keys() == wanted.keys():
+        return
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        for name in (*other, *(held.keys() - wanted.keys())):
+            update.delete_column((name,))
+        for name, field in wanted.items():
+            if name in other or name not in held:
+                update.add_column((name,), field.field_type, field.doc)
+            elif name in commented:
+                update.update_column((name,), doc=field.doc)
 
 
 def _type(field: NestedField) -> str:

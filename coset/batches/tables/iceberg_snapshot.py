@@ -25,6 +25,7 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.locations import LocationProvider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -55,7 +56,7 @@ class NewSnapshot:
         manifests = self._before.manifests(io) if self._before else ()
         # One that has only what went is of no use to later snapshots.
         self._held = [each for each in manifests if _count(each)]
-        self._gone = list[DataFile]()
+        self._gone = list[tuple[DataFile, PartitionSpec]]()
         # No two attempts write files of one name. It says, too, when nothing can name a file any more.
         self.mark = f"{metadata.table_uuid}-{metadata.next_sequence_number()}-{uuid4().hex}"
 
@@ -94,30 +95,35 @@ class NewSnapshot:
         held, left = self._of(change.content), {*change.gone}
         if not change.come and not left:
             return held
-        entries, stay = list[ManifestEntry](), list[ManifestFile]()
+        # A manifest has files that lie in one way.
+        entries, stay = {self._metadata.default_spec_id: list[ManifestEntry]()}, list[ManifestFile]()
         # What goes is among what came last, mostly.
         for each in sorted(held, key=lambda each: each.sequence_number, reverse=True):
-            is_small = _count(each) < 2 * (len(change.come) + len(entries))
+            is_small = _count(each) < 2 * (len(change.come) + sum(map(len, entries.values())))
             read = each.fetch_manifest_entry(self._io) if is_small or left else []
             found = left & {name_of(entry.data_file) for entry in read}
             left -= found
             if is_small or found:
-                entries += read
+                entries.setdefault(each.partition_spec_id, []).extend(read)
             else:
                 stay.append(each)
-        return [self._manifest(change, entries), *stay] if entries or change.come else stay
+        made = (self._manifest(change, spec, held) for spec, held in entries.items())
+        return [*filter(None, made), *stay]
 
-    def _manifest(self, change: FilesChange, held: Sequence[ManifestEntry]) -> ManifestFile:
-        name = f"coset-{self.mark}-{change.content.name.lower()}.avro"
+    def _manifest(self, change: FilesChange, number: int, held: Sequence[ManifestEntry]) -> ManifestFile | None:
+        come = change.come if number == self._metadata.default_spec_id else ()
+        if not come and not held:
+            return None
+        name = f"coset-{self.mark}-{change.content.name.lower()}-{number}.avro"
         output = self._io.new_output(self._places.new_metadata_location(name))
-        spec, schema = self._metadata.spec(), self._metadata.schema()
+        spec, schema = self._metadata.specs()[number], self._metadata.schema()
         with _Manifest(change.content, spec, schema, output, self.id, _CODEC) as writer:
-            for file in change.come:
+            for file in come:
                 writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=file))
             for entry in held:
                 if name_of(entry.data_file) in change.gone:
                     writer.delete(entry)
-                    self._gone.append(entry.data_file)
+                    self._gone.append((entry.data_file, spec))
                 else:
                     writer.existing(entry)
         return writer.to_manifest_file()
@@ -126,8 +132,8 @@ class NewSnapshot:
         collector, spec, schema = SnapshotSummaryCollector(), self._metadata.spec(), self._metadata.schema()
         for file in come:
             collector.add_file(file, schema, spec)
-        for file in self._gone:
-            collector.remove_file(file, schema, spec)
+        for file, lay in self._gone:
+            collector.remove_file(file, schema, lay)
         appends = not self._gone and all(file.content is DataFileContent.DATA for file in come)
         operation = Operation.APPEND if appends else Operation.OVERWRITE
         before = self._before.summary if self._before else None

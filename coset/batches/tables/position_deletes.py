@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.locations import LocationProvider
 from pyiceberg.typedef import Record
 
@@ -46,18 +47,28 @@ def name_of(file: DataFile) -> str:
     return found[1] if found else file.file_path
 
 
+def partition_of(file: LiveFile, spec: PartitionSpec) -> Record:
+    """Where an Iceberg table has a file, and its position deletes: in its bucket if it has buckets."""
+    return Record(*(file.partition for _ in spec.fields))
+
+
 def written(
-    where: str, files: Sequence[LiveFile], output: FileIO, places: LocationProvider, mark: str
+    where: str, files: Sequence[LiveFile], output: FileIO, places: LocationProvider, mark: str, spec: PartitionSpec
 ) -> list[DataFile]:
     """Write those of files of the Delta table in a folder, for the snapshot to come that has this mark."""
     store, vectors = store_at(where), sorted(vector_files(files))
     contents = dict(zip(vectors, at_once(store.get, vectors), strict=True))
     found = [(file, dead(store, file.vector, contents)) for file in files]
-    return at_once(partial(_written, where, output, places, mark), found)
+    return at_once(partial(_written, where, output, places, mark, spec), found)
 
 
 def _written(
-    folder: str, output: FileIO, places: LocationProvider, mark: str, of: tuple[LiveFile, Iterable[int]]
+    folder: str,
+    output: FileIO,
+    places: LocationProvider,
+    mark: str,
+    spec: PartitionSpec,
+    of: tuple[LiveFile, Iterable[int]],
 ) -> DataFile:
     """Write the rows of a data file that are dead, in their order."""
     file, numbers = of
@@ -74,7 +85,7 @@ def _written(
         content=DataFileContent.POSITION_DELETES,
         file_path=where,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=partition_of(file, spec),
         record_count=len(rows),
         file_size_in_bytes=sink.tell(),
         # PyIceberg does not list a table's files without.
