@@ -106,8 +106,9 @@ class Followed:
         assert {path for path in left - named if to_come not in path} <= {each.data_file.file_path for each in gone}
 
     def restore(self, version: int) -> None:
-        """Somebody else makes it what it was: rows that were dead live."""
+        """Somebody else makes it what it was: rows that were dead live, and may lie anywhere."""
         log_of(self.store, "newest").restore(version)
+        self.by = ""
 
     def check(self) -> None:
         self.follow()

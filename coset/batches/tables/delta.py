@@ -11,7 +11,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -92,7 +92,8 @@ class Change:
     """A commit's change of a table. In mode `overwrite` it removes all files, or those in the partitions of `filters`.
 
     `takes` says whether it may remove files. `columns` are the table's new columns, by default those of the write.
-    `dead` has the rows of files that are dead from then on; files that had dead rows may come `again`.
+    `dead` has the rows of files that are dead from then on; files that had dead rows may come `again`. The
+    commit says in what buckets a table `lies`, if so.
     """
 
     actions: list[AddAction | RemoveAction]
@@ -102,6 +103,11 @@ class Change:
     columns: Schema | None = None
     dead: Sequence[DeadRows] = ()
     again: Sequence[LiveFile] = ()
+    lies: str | None = None
+
+    def lying(self, buckets: Buckets | None) -> Change:
+        """It, saying in what buckets the table's rows are then."""
+        return replace(self, lies=str(buckets or ""))
 
     @property
     def is_noted(self) -> bool:
@@ -154,7 +160,11 @@ def commit(
     """
 
     def change_of(table: TableLog) -> Change:
-        return Change.of(write, files, dying(table, store, write, files))
+        change, buckets = Change.of(write, files, dying(table, store, write, files)), buckets_of(plan, write)
+        if write.declared.mode is not Mode.UPSERT:
+            return change
+        # Others may have put rows anywhere, and these stay.
+        return change.lying(buckets if write.anew or buckets == buckets_in(table) else None)
 
     return carry_out(
         folder(store, write.declared.table),
@@ -162,8 +172,7 @@ def commit(
         owner,
         f"batch {plan.batch}",
         (application(plan.pipeline, write.declared.table), plan.batch),
-        {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)}
-        | {BUCKETS: str(buckets_of(plan, write) or "")},
+        {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)},
         lambda table: _version_in(table, plan, write),
         change_of,
         logs,
@@ -204,7 +213,8 @@ def carry_out(
                     partition_by=partitioned_by(write),
                     partition_filters=change.filters,
                     commit_properties=CommitProperties(
-                        custom_metadata=metadata, app_transactions=[Transaction(*transaction)]
+                        custom_metadata=metadata | ({} if change.lies is None else {BUCKETS: change.lies}),
+                        app_transactions=[Transaction(*transaction)],
                     ),
                     post_commithook_properties=PostCommitHookProperties(
                         create_checkpoint=not change.is_noted, cleanup_expired_logs=False
@@ -261,10 +271,17 @@ def entry_of(table: TableLog, metadata: Mapping[str, str]) -> dict[str, Any] | N
 
 
 def buckets_in(table: TableLog, version: int | None = None) -> Buckets | None:
-    """The buckets that the partitions of a table are, or were in a version. None if they are none."""
-    until = table.version() if version is None else version
-    said = (entry[BUCKETS] for entry in table.entries() if entry["version"] <= until and BUCKETS in entry)
-    return Buckets.parse(next(said, ""))
+    """The buckets that the partitions of a table are, or were in a version. None if they are none, or if others have
+    changed rows since they were."""
+    for number in range(table.version() if version is None else version, -1, -1):
+        actions = actions_in(table.commit(number) or b"")
+        said = [action["commitInfo"][BUCKETS] for action in actions if BUCKETS in action.get("commitInfo", {})]
+        if said:
+            return Buckets.parse(said[0])
+        changes = [action.get("add") or action.get("remove") or {} for action in actions]
+        if not actions or any(change.get("dataChange") for change in changes):
+            return None
+    return None
 
 
 def newest_in(table: TableLog, pipeline: str, name: str) -> int | None:

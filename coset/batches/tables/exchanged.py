@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
 from deltalake import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.tables.delta import BUCKETS, Change, added, buckets_in, carry_out, entry_of, newest_in, path_in
+from coset.batches.tables.delta import Change, added, buckets_in, carry_out, entry_of, newest_in, path_in
 from coset.batches.tables.held import deleted, files_held, held_in
 from coset.batches.tables.live_files import LiveFile, identity, live_files, vector_files
 from coset.batches.tables.log_copy import TableLog, actions_in
@@ -101,7 +100,7 @@ def replace_rows(
 ) -> int:
     """Replace all files of an upserted table in one Delta commit, and return its version. Raises as `exchange`."""
     change = Change([added(file, write) for file in files if file.records], "overwrite", takes=True)
-    return _swapped(store, swap, write, lambda _: change, {BUCKETS: str(buckets or "")})
+    return _swapped(store, swap, write, lambda _: change.lying(buckets))
 
 
 def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) -> int:
@@ -111,9 +110,7 @@ def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) ->
     """
     files, columns = check_version(store, write.declared.table, version)
     change = Change([], "overwrite", takes=True, columns=columns, again=files)
-    with opened(folder(store, write.declared.table)) as log:
-        buckets = buckets_in(log, version) if log is not None else None
-    return _swapped(store, swap, write, lambda _: change, {BUCKETS: str(buckets or "")})
+    return _swapped(store, swap, write, lambda log: change.lying(buckets_in(log, version)))
 
 
 def pass_over(store: Store, swap: Swap, write: PlannedWrite) -> None:
@@ -174,13 +171,7 @@ def _removed(what: str, uri: str, then: str, table: str, version: int) -> Findin
     return Finding.of(Kind.FILE_GONE, what, uri, then, table=table, version=version, file=uri)
 
 
-def _swapped(
-    store: Store,
-    swap: Swap,
-    write: PlannedWrite,
-    change_of: Callable[[TableLog], Change],
-    said: Mapping[str, str] = MappingProxyType({}),
-) -> int:
+def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[TableLog], Change]) -> int:
     table = write.declared.table
 
     def change(log: TableLog) -> Change:
@@ -195,7 +186,7 @@ def _swapped(
         Owner.of(store, swap.pipeline),
         f"swap {swap.number}",
         (_swaps_of(swap, table), swap.number),
-        {**_metadata(swap), **said},
+        _metadata(swap),
         lambda log: _version_in(log, swap, table),
         change,
     )
