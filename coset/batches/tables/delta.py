@@ -161,7 +161,7 @@ def commit(
 
     def change_of(table: TableLog) -> Change:
         change, buckets = Change.of(write, files, dying(table, store, write, files)), buckets_of(plan, write)
-        if write.declared.mode is not Mode.UPSERT:
+        if not write.declared.mode.by_key:
             return change
         # Others may have put rows anywhere, and these stay.
         return change.lying(buckets if write.anew or buckets == buckets_in(table) else None)
