@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.bucketed import append, create, lake, live, renamed, rewrite, swapped
-from tests.commands import succeeded
+from tests.commands import coset, succeeded
 from tests.followed import Told, commands, in_another_shell, told
 from tests.logs import log_of
 from tests.swapped import entered
@@ -306,6 +307,17 @@ def test_a_renamed_key_is_that_of_all_batches(
     right = people.refresh().scan().to_arrow().to_pylist()
     assert rows_of(store, "numbered", "number", "amount") == sorted(map(repr, right))
     assert "Table numbered is its query" in succeeded("verify", file).output
+
+
+def test_a_renamed_column_is_told_before_what_the_result_table_lacks(
+    orders: Table, store: Store, tmp_path: Path
+) -> None:
+    whole = 'pipeline.table("orders", key="customer", partitions=4, kept=True).write("held", mode="upsert")'
+    file = written(tmp_path, whole)
+    succeeded("run", file, *LOCAL)
+    renamed(orders, "amount", "price")
+    said = json.loads(coset("run", file, *LOCAL, "--json").stderr.splitlines()[-1])["findings"]
+    assert [each["kind"] for each in said] == [Kind.STREAM_COLUMNS, Kind.TABLE_COLUMNS]
 
 
 def test_what_a_table_had_is_verified_although_another_has_its_name(
