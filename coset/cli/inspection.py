@@ -38,7 +38,7 @@ from partitioning.model.streams import (
 )
 from partitioning.sections import cut, many
 from partitioning.values import replace
-from spark_jobs.sql.plain_names import is_plain, renaming
+from spark_jobs.sql.relation_columns import is_plain, renaming
 
 _ISO = r"^[12][0-9]{3}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]"
 # From 2001 to 2096.
