@@ -200,7 +200,7 @@ def _going_on(plan: Plan, published: Plan | None, asked: Sequence[str]) -> str:
     if not on or plan.batch in plan.accepted_by_name.values():
         return ""
     line = f'pipeline.changed("{on[0]}", anew="why")'
-    then = f"`{line}` in the pipeline and `{Replan(plan.pipeline)}` begin anew"
+    then = f"`{line}` in the pipeline and `coset replan` begin anew"
     return f"; nothing of {' and '.join(on)} changed, so what was kept goes on: {then}"
 
 
@@ -324,7 +324,8 @@ def _taken_up_again(plan: Plan, standing: Standing, asked: Settings) -> str:
     sentence = f"Batch {plan.batch} is open: it continues as it was planned"
     if changed := changed_code(plan):
         sentence = f"{sentence}, with other code of {' and '.join(changed)} than when it was planned"
-    return sentence + ignored(plan, asked)
+    told = ignored(plan, asked)
+    return f"{sentence}{told}: `coset replan` in place of this command plans anew, with them" if told else sentence
 
 
 def ignored(plan: Plan, asked: Settings) -> str:
@@ -340,6 +341,7 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
     longest = max(
         (part.records for stream in plan.streams if not stream.declared.table for part in stream.partitions), default=0
     )
+    accepted = plan.accepted_by_name.keys()
     differs = {
         "scheme": any(wanted != stage.scheme for stage, wanted in _given(plan, asked.schemes, asked.scheme)),
         "partitioner": any(
@@ -349,6 +351,8 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
         "grouper": asked.grouper != plan.grouper,
         "limit": asked.limit is not None and longest > asked.limit,
         "take-away": not set(asked.allowance.named) <= set(plan.allowed.named),
+        "begin-anew": not set(asked.begin_anew) <= {*(plan.anew or ()), *accepted},
+        "go-on": not set(asked.go_on) <= {*(plan.on or ()), *accepted},
     }
     return [what for what, yes in differs.items() if yes]
 

@@ -87,8 +87,9 @@ def differs(pipeline: str, each: Verified) -> Finding:
     what = f"of {many(found.keys, 'key')}{of} other rows are published than the query gives"
     what = "; ".join([what, *each.reasons])
     where = f"table {each.table!r} after batch {each.batch}"
-    then: Then = ("run its batches again and compare: ", BackfillAsking(pipeline, 0, cascade=True))
-    if not each.means.is_query:
+    first = each.since if each.replaces else 0
+    then: Then = ("run its batches again and compare: ", BackfillAsking(pipeline, first, cascade=True))
+    if not each.means.is_query and not each.replaces:
         what = f"{what}: in step {each.means.step}, {each.means.why}"
         then = each.means.instead
     return Finding.of(Kind.TABLE_DIFFERS, what, where, then, table=each.table, keys=found.keys, batch=each.batch)

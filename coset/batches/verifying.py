@@ -46,7 +46,7 @@ from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import key_parts
 from partitioning.model.gaps import covers
 from partitioning.model.graph import Op, Step, Write
-from partitioning.model.meaning import Meaning, RowKind, meanings
+from partitioning.model.meaning import Meaning, RowKind, meanings, of_one_batch
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
 from partitioning.model.plan import Plan, Stage, TaskGroup
@@ -101,7 +101,8 @@ ALL = KeyPart()
 class Verified:
     """What became of a table: how the rows of its query differ from those that are published, `rows[0]` published, in a
     part of the keys; or why this cannot be said of it. The rows are those of now, or of a `version` of the table, and
-    those `since` a batch if records before it are gone. `reasons` say why they may differ, as far as that is known."""
+    those `since` a batch if records before it are gone, or if it `replaces` the rows before. `reasons` say why they may
+    differ, as far as that is known."""
 
     table: str
     batch: int
@@ -111,6 +112,7 @@ class Verified:
     version: int | None = None
     since: int = 0
     reasons: tuple[str, ...] = ()
+    replaces: bool = False
 
     @property
     def difference(self) -> Difference | None:
@@ -126,9 +128,11 @@ class Verified:
         published, query = self.found.rows
         of_part = "" if self.part.of == 1 else f", part {self.part} of its keys"
         of_part += "" if self.version is None else f", as version {self.version} has it"
-        of_part += f", from batch {self.since} on, as records before it are gone" if self.since else ""
+        if self.since and not self.replaces:
+            of_part += f", from batch {self.since} on, as records before it are gone"
         if self.found.same:
-            return f"Table {self.table} is its query up to batch {self.batch}{of_part}: {many(published, 'row')}"
+            over = "over the records of" if self.replaces else "up to"
+            return f"Table {self.table} is its query {over} batch {self.batch}{of_part}: {many(published, 'row')}"
         differ = f"the rows of {many(self.found.keys, 'key')} differ" if self.found.keys else "its rows differ"
         rows = f"{differ}; it has {many(published, 'row')}, its query {query:,}"
         return "; ".join([f"Table {self.table} is not its query{of_part}: {rows}", *self.reasons])
@@ -147,7 +151,8 @@ def verify(
     What is held is a part of the keys, the same or one for each table; as it is now, or as the batch `as_of` published
     it, over the records up to that batch's ends.
 
-    A table whose rows are of a batch by what they are has no such query. Nothing is stored. Raises Refused if nothing
+    A table whose rows are of a batch by what they are has no such query, unless each batch replaces them: then it is
+    one over that batch's records. Nothing is stored. Raises Refused if nothing
     is published yet, and, after all tables of which something can be said, with each stream partition of which records
     are gone that batches took, and as a batch does.
     """
@@ -165,7 +170,7 @@ def verify(
         for write in writes:
             mine = part if isinstance(part, KeyPart) else part(write.table)
             version: int | None = None
-            since = 0
+            since, replaces = 0, replaces_one_batch(pipeline, write, means[write.table])
             found: Difference | str = _why_not(flows[write.table], write, means[write.table], taken)
             try:
                 if not found and as_of is not None:
@@ -180,7 +185,8 @@ def verify(
                 found = "a batch or a backfill was about to be published: verify it again"
             wrong = isinstance(found, Difference) and not found.same
             reasons = tuple(_reasons(shown, flows[write.table], write)) if wrong else ()
-            yield Verified(write.table, published.batch, means[write.table], found, mine, version, since, reasons)
+            known = found, mine, version, since, reasons, replaces
+            yield Verified(write.table, published.batch, means[write.table], *known)
     if refused:
         raise Refused(*refused)
 
@@ -265,13 +271,21 @@ def by_arrival(steps: Iterable[Step]) -> Iterator[str]:
             yield f"{of_alike}, which may not be the earliest, and forgets it by time"
 
 
+def replaces_one_batch(pipeline: Pipeline, write: Write, means: Meaning) -> bool:
+    """Whether a table has the rows that its last batch makes of that batch's records, and no others."""
+    above = pipeline.graph.above(write.step)
+    return not write.mode.keeps and of_one_batch(means, (step for step in pipeline.steps if step.name in above))
+
+
 def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> int:
-    """The batch from which on a table can be held against its query: 0 if no record is gone.
+    """The batch from which on a table can be held against its query: 0 if no record is gone, the last one if it
+    replaces the rows before.
 
     Raises Refused with what is gone if rows of then may depend on it, or do not say of which batch they are.
     """
-    if not (lost := taken.lost(only)):
-        return 0
+    last = taken.published.batch if replaces_one_batch(only, write, means) else 0
+    if not (lost := taken.lost(only, last)):
+        return last
     first = taken.first_whole(lost)
     stateless = means.rows is RowKind.RECORDS and not any(step.state for step in only.steps)
     if first is None or not (stateless and write.lineage and write.mode.only_adds):
@@ -307,7 +321,10 @@ def _why_not(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str
         return "no batch has written it yet"
     if named := [step.name for step in only.steps if step.on_dataframes]:
         return f"{', '.join(named)} is a function on Spark's DataFrames, which is not run here"
-    if means.rows is RowKind.OF_BATCH:
+    if replaces_one_batch(only, write, means):
+        if (wrote := taken.written[write.table]) != taken.published.batch:
+            return f"batch {wrote} wrote it last, which is not the last one"
+    elif means.rows is RowKind.OF_BATCH:
         return f"its rows are of a batch: {means.why} (step {means.step})"
     if changed := [stream.name for stream in only.streams if taken.changed_counts(stream)]:
         return f"the partition count of {', '.join(changed)} has changed since its first batch"
@@ -345,7 +362,8 @@ def _verified(
         files = table_files(Attempt.of_open(ledger, plan), write.table)
         made = rows_of([ledger.uri(file.path) for file in files], table_schema(plan.writes()[0]))
         added = _LINEAGE - {column.name for column in plan.writes()[0].columns}
-        with all_rows(store, write.table, version, since) as there, _taking(placement, part, added) as of_part:
+        of_table = since if write.mode.only_adds else 0
+        with all_rows(store, write.table, version, of_table) as there, _taking(placement, part, added) as of_part:
             return compare(of_part(there), of_part(made), write.key, only.private)
 
 
@@ -425,7 +443,7 @@ class _Taken:
 
     def _range(self, stream: Stream, partition: DiscoveredPartition, since: int) -> PlannedPartition:
         start = self._start(stream, partition)
-        if since:
+        if since and not stream.table:
             start = max(start, self._end_before(since, StreamPartition(stream.name, partition.partition)))
         end = self._ends.end(stream.name, partition.partition)
         return planned_range(partition, start, start, max(end.end if end else start, start))
@@ -441,9 +459,9 @@ class _Taken:
         start = next((each.start for each in known if each.partition == partition.partition), partition.beginning)
         return start if asked is None else asked
 
-    def lost(self, only: Pipeline) -> list[OffsetRange]:
-        """The records that are gone of those that batches took."""
-        return [each for stream in only.streams for each in self._lost(self.stream(stream, 0))]
+    def lost(self, only: Pipeline, since: int) -> list[OffsetRange]:
+        """The records that are gone of those that a batch took and those after it."""
+        return [each for stream in only.streams for each in self._lost(self.stream(stream, since))]
 
     def first_whole(self, lost: Sequence[OffsetRange]) -> int | None:
         """The first published batch whose records are all there, as those of all after it. None if there is none."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from coset.batches.auditing.audit_tables import load_some
 from coset.batches.ends import balance
 from coset.batches.tables import first_rows
-from coset.batches.verifying import by_arrival, verify
+from coset.batches.verifying import by_arrival, replaces_one_batch, verify
 from coset.testing.engine import alone
 from coset.testing.likeness import MOST_ROWS, Rows, plain_rows, without
 from partitioning.authoring.pipeline import Pipeline
@@ -43,7 +43,8 @@ def check(pipeline: Pipeline, root: str) -> dict[str, str]:
     if plan is None:
         return {}
     written = {write.declared.table: write for write in plan.writes()}
-    told = {table: f"its rows are {rows_are(meaning)}" for table, meaning in means.items() if not meaning.is_query}
+    unlike = {each.table for each in pipeline.writes if not replaces_one_batch(pipeline, each, means[each.table])}
+    told = {table: f"its rows are {rows_are(means[table])}" for table in unlike if not means[table].is_query}
     asked = {write.table: write for write in pipeline.writes if write.table in written and write.table not in told}
     by_steps = [table for table, write in asked.items() if not _is_printed(pipeline, write)]
     found: dict[str, Difference | str] = {

@@ -201,7 +201,7 @@ def cannot_be_valid(flows: Sequence[StepOutput], missing: str, deletes: str | No
 
 def cannot_write(flow: ChangingSteps, table: str, mode: str, deletes: str | None, updates: str) -> Iterator[Finding]:
     """Why a flow cannot be written to a table in that mode."""
-    where = f"write of {flow.step}"
+    where = f"write of {flow.step} to table {table!r}"
     if any(write.table == table for write in flow.pipeline.writes):
         what = f"table {table!r} is written twice"
         yield Finding.of(Kind.NAME, what, flow.pipeline.name, "write each table once", table=table)
@@ -234,15 +234,18 @@ def _is_not_its_query(flow: ChangingSteps, mode: str, where: str) -> Iterator[Fi
     elif mode == Mode.UPSERT and means.rows is RowKind.ALL and not flow.tells_rows:
         what = f"{flow.step} has all its rows in each batch, and a key that has none any more would keep the row it had"
         then = f"use mode={Mode.REPLACE.value!r}"
-    elif mode == Mode.APPEND and (means.rows is RowKind.ALL or means.rows is RowKind.NEWEST):
-        what = f"rows of {flow.step} take the place of earlier ones, and each batch would append those of its keys"
-        then = f"use mode={Mode.UPSERT.value!r}, or mode={CHANGELOG!r} for what comes and goes; {of_batch}"
+    elif means.rows is RowKind.RECORDS and mode == Mode.REPLACE and not means.asked:
+        what = f"records of {flow.step} come once, and each batch would take away those of the batches before it"
+        then = f"use mode={Mode.APPEND.value!r}; {of_batch}"
     elif means.several and mode == Mode.UPSERT:
         what = f"{flow.step} may have several rows of a key, and an upserted table has one for each"
         then = f"aggregate them or take the latest of each key, or use mode={CHANGELOG!r}"
-    elif means.rows is RowKind.CHANGES and mode in {Mode.APPEND, Mode.REPLACE}:
+    elif means.changes and mode in {Mode.APPEND, Mode.REPLACE}:
         what = f"rows of {flow.step} take the place of earlier ones, which mode {str(mode)!r} would leave or lose"
         then = f"use mode={Mode.UPSERT.value!r}, or mode={CHANGELOG!r} for what comes and goes; {of_batch}"
+    elif means.rows is RowKind.ALL and mode == Mode.APPEND:
+        what = f"{flow.step} has all its rows in each batch, which would append them again"
+        then = f"use mode={Mode.REPLACE.value!r}; {of_batch}"
     elif mode == CHANGELOG and means.rows is not RowKind.RECORDS and not flow._gives_changes:
         what = f"nobody knows what goes of {flow.step}: its rows are {means.rows}"
         then = "write the latest or a running total of it"

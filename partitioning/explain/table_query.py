@@ -13,7 +13,7 @@ from partitioning.model.composite_key import canonical, key_parts
 from partitioning.model.graph import Graph, Op, Step, quote, state_of
 from partitioning.model.leaving import DAY_END
 from partitioning.model.mark_columns import CHANGE
-from partitioning.model.meaning import Meaning, RowKind, meanings
+from partitioning.model.meaning import Meaning, RowKind, meanings, of_one_batch
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import KeyFormat, keeps_empty
 from partitioning.model.plan import Plan
@@ -129,9 +129,7 @@ class _Query:
         self._steps = {step.name: step for step in pipeline.steps if step.name in above}
         self._now = {stream.name: stream for stream in now}
         self._skipped = {str(each.partition): each.end for each in skipped}
-        # What a step keeps is of all batches: rows that it has no part in can be made of the records of one alone.
-        keeping = any(step.state and step.op not in {Op.TABLE, Op.UPSERT} for step in self._steps.values())
-        self._one_batch = self._means.rows is RowKind.OF_BATCH and not keeping
+        self._one_batch = of_one_batch(self._means, self._steps.values())
 
     def lines(self) -> Iterator[str]:
         parts = [*self._ctes()]
@@ -146,7 +144,9 @@ class _Query:
         after = f"of pipeline {self._plan.pipeline} after batch {self._plan.batch}"
         yield f"-- Table {self._write.table} {after}, over {over}."
         yield f"-- Its rows are {rows_are(self._means)}."
-        if self._one_batch:
+        if self._one_batch and not self._write.mode.keeps:
+            yield "-- So it has these rows of this batch, until the next batch replaces them."
+        elif self._one_batch:
             yield "-- So it has these rows of this batch (with lineage, _batch says which), and others of the others."
         elif not self._means.is_query:
             yield "-- So it is not this query once records have come in several batches."

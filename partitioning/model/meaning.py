@@ -7,7 +7,7 @@ they are: rows of a batch. Others are not, because a step takes the changed rows
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import assert_never
 
@@ -96,6 +96,12 @@ def of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
         why = "a key that has no row any more keeps the row that it had"
         return Meaning(RowKind.PARTLY, write.step, why, "write it with mode='replace'")
     return flow
+
+
+def of_one_batch(means: Meaning, steps: Iterable[Step]) -> bool:
+    """Whether rows that these steps make are of one batch's records alone, and of tables as they were then."""
+    keeping = any(step.state and step.op not in {Op.TABLE, Op.UPSERT} for step in steps)
+    return means.rows is RowKind.OF_BATCH and not keeping
 
 
 def _is_of_a_table(name: str, steps: Mapping[str, Step]) -> bool:

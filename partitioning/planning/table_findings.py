@@ -87,12 +87,15 @@ def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph, also: 
     if begin := [name for name in added.begin if not name.startswith(f"{table}.")]:
         what += f"; {' and '.join(begin)} would begin with nothing, too"
     back = f"write {step!r} to {added.renamed!r} again, as it does the same; or " if added.renamed else ""
+    whole = _whole(pipeline, now, published)
+    if added.appended:
+        whole = ("keep its mode, or to have it whole, write to a table of another name",)
     asked = PlanAsking(pipeline, **({"go_on": table} if added.rows else {"begin_anew": table}))
     return Finding.of(
         Kind.TABLE_BEGINS,
         what,
         where,
-        (back, *_whole(pipeline, now, published), "; or take it as it would be, by its name: ", asked, also),
+        (back, *whole, "; or take it as it would be, by its name: ", asked, also),
         table=table,
         steps=list(added.begin),
         renamed=added.renamed,

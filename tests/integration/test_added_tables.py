@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from coset.batches.backfills.actions import Asked, begin
 from coset.testing.runs import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -106,7 +107,7 @@ def of_batch(flow: Flow) -> Flow:
 OF_BATCH: dict[str, tuple[Add, tuple[str, ...]]] = {
     "a row for each batch": (lambda _, of: of_batch(of["s"]).write("x"), ()),
     "totals, of the last batch alone": (
-        lambda _, of: of_batch(of["s"]).combine(SUMS, running=True, name="sums").write("x", mode="replace"),
+        lambda _, of: of_batch(of["s"]).combine(SUMS, running=True, name="sums").to_stream().write("x", mode="replace"),
         ("sums",),
     ),
 }
@@ -205,13 +206,19 @@ def test_a_table_that_was_left_out_goes_on_by_its_name_if_it_lacks_something() -
 
 def test_a_table_that_was_replaced_is_appended_to_by_its_name() -> None:
     """It has the rows of one batch."""
-    with Trial.made(pipeline(lambda _, of: of["s"].select("n", name="all").write("x", mode="replace"))) as place:
+    replaced = pipeline(lambda _, of: of["s"].select("n", name="all").to_stream().write("x", mode="replace"))
+    with Trial.made(replaced) as place:
         for batch in range(2):
             place.land(lands(batch))
             place.run()
         place.go_on_with(pipeline(appended("x")))
         place.land(lands(2))
         assert asked(place) == [("x", ())]
+        with pytest.raises(Refused, match="those of the batches before the last are in no file of it") as refused:
+            begin(place.pipeline, store_at(place.root), Asked(0, None, DEFAULTS))
+        assert [finding.then for finding in refused.value.findings] == [
+            "keep its mode, or write to a table of another name"
+        ]
         place.run(Settings(go_on=("x",)))
         assert not is_its_query(place, "x")
 

@@ -248,8 +248,8 @@ SAME: dict[str, tuple[Build, Build]] = {
     ),
     "blanks": (of("n + 1 AS n"), of("n  +  1   AS n")),
     "a replaced table": (
-        lambda s, u: s.select("n", name="f").write("x", mode="replace"),
-        lambda s, u: s.select("n + 1 AS n", name="f").write("x", mode="replace"),
+        lambda s, u: s.select("n", name="f").to_stream().write("x", mode="replace"),
+        lambda s, u: s.select("n + 1 AS n", name="f").to_stream().write("x", mode="replace"),
     ),
 }
 

@@ -86,7 +86,8 @@ def total(columns: str, parts: str = "", name: str = "totals") -> Build:
 
     def build(_: Pipeline, clicks: Flow) -> None:
         parts_ = parts or ", ".join(PARTS[name] for name in names)
-        clicks.aggregate(parts_, name="parts").combine(columns, running=True, name=name).write("made", mode="replace")
+        sums = clicks.aggregate(parts_, name="parts").combine(columns, running=True, name=name)
+        sums.to_stream().write("made", mode="replace")
 
     return build
 
@@ -217,7 +218,8 @@ def tallied(function: str = "") -> Build:
     def build(made: Pipeline, flow: Flow) -> None:
         state = {"k": "VARCHAR", "n": "BIGINT", "last": "BIGINT"} | ({"twice": "BIGINT"} if function else {})
         name = "tests.functions:tallied_twice" if function else "tests.functions:tallied"
-        flow.process(name, {"k": "VARCHAR", "n": "BIGINT"}, state=state, name="totals").write("made", mode="replace")
+        given = flow.process(name, {"k": "VARCHAR", "n": "BIGINT"}, state=state, name="totals")
+        given.to_stream().write("made", mode="replace")
         if function:
             made.changed("totals", migrate=f"tests.functions:{function}")
 
@@ -283,6 +285,7 @@ def test_a_step_that_did_not_change_begins_anew_if_the_pipeline_says_so(history:
     assert taken.plan
     assert not taken.plan.anew
     assert "nothing of totals changed, so what was kept goes on: `pipeline.changed(" in taken.sentence
+    assert taken.sentence.endswith("in the pipeline and `coset replan` begin anew")
 
 
 @pytest.mark.parametrize(
@@ -404,9 +407,9 @@ def test_records_that_are_kept_for_a_time_get_and_lose_columns_and_another_name(
         def both(made: Pipeline, flow: Flow) -> None:
             one, other = (flow.select(f"{columns}, id::{kind} AS id, seen", name=side) for side in ("one", "other"))
             near = one.join_within(other, given, times=("one.seen", "other.seen"), name=name, **minutes)
-            near.write("near", mode="replace")
+            near.to_stream().write("near", mode="replace")
             once = one.distinct("id", time="seen", name=f"{name}.once", **minutes)
-            once.select("id").write("once", mode="replace")
+            once.select("id").to_stream().write("once", mode="replace")
             for part, before in was.items():
                 made.changed(f"{name}.{part}", was=before)
 

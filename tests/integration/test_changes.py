@@ -317,9 +317,12 @@ def test_flows_may_be_called_as_what_batches_need_of_them_is(name: str) -> None:
     [
         ("orders.write('t', mode='upsert')", "only the row of its last batch would stay"),
         ("orders.aggregate('count(*) AS n').write('t', mode='upsert')", "only the row of its last batch would stay"),
-        ("newest.write('t')", "each batch would append those of its keys"),
+        ("newest.write('t')", "which mode 'append' would leave or lose"),
         ("moved.write('t')", "which mode 'append' would leave or lose"),
         ("moved.write('t', mode='replace')", "which mode 'replace' would leave or lose"),
+        ("orders.write('t', mode='replace')", "would take away those of the batches before it"),
+        ("newest.filter('n > 1').write('t', mode='replace')", "which mode 'replace' would leave or lose"),
+        ("whole.write('t')", "has all its rows in each batch, which would append them again"),
         ("moved.write('t', mode='upsert')", "may have several rows of a key"),
         ("moved.aggregate('count(*) AS n', by='k').write('t', mode='upsert')", "may have several rows of a key"),
         ("newest.select('unnest([n, 1]) AS m').write('t', mode='upsert')", "may have several rows of a key"),

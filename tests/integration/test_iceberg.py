@@ -599,7 +599,7 @@ import os
 from coset import Pipeline
 pipeline = Pipeline("columns", source=os.environ["DELAYS_SOURCE"])
 chosen = pipeline.stream("clicks", key="k", partitions=4).select("{columns}")
-chosen.write("columns", mode="replace", comments={{"a": "of batch {number}"}})
+chosen.to_stream().write("columns", mode="replace", comments={{"a": "of batch {number}"}})
 """
         )
         assert "follows" in succeeded("run", str(pipeline), "--runner", "local", "--go-on", "columns").output

@@ -161,8 +161,27 @@ def test_what_is_asked_for_has_to_be_a_table_or_a_step(clicks: Clicks) -> None:
 def test_an_open_batch_says_that_it_was_not_asked_for(clicks: Clicks, store: Store) -> None:
     clicks.arrive([1])
     clicks.planned(totals)
-    _, said = steps.plan(clicks.pipeline(totals), store.root, Settings.parse(take_away=["totals"]))
-    assert said.endswith("the stored plan is used, the requested take-away ignored")
+    asked = Settings.parse(take_away=["totals"], begin_anew=["totals"], go_on=["totals"])
+    _, said = steps.plan(clicks.pipeline(totals), store.root, asked)
+    assert "the stored plan is used, the requested take-away and begin-anew and go-on ignored: `coset replan" in said
+
+
+def test_an_open_batch_keeps_what_a_step_kept_until_it_is_planned_anew_with_its_name(
+    clicks: Clicks, store: Store
+) -> None:
+    clicks.batch(range(4), totals)
+    clicks.arrive([1])
+    clicks.planned(totals)
+    asked = Settings.parse(begin_anew=["totals", "sums"], take_away=["totals"])
+    pipeline = clicks.pipeline(totals_under_another_name)
+    _, said = steps.plan(pipeline, store.root, asked)
+    assert "the requested take-away and begin-anew ignored: `coset replan` in place of this" in said
+    _, ref, said = steps.replan(pipeline, store.root, asked, "as it said")
+    assert ref is not None
+    assert ref.load()[1].anew == ("sums",)
+    # The same again is what it has.
+    _, said = steps.plan(pipeline, store.root, Settings.parse(begin_anew=["sums"], take_away=["totals"]))
+    assert said.endswith("it continues as it was planned")
 
 
 @caught_by(KEEP)

@@ -487,7 +487,7 @@ def merged(*names: str, where: str = "dep_delay > 0", over: Callable[[Flow], Flo
         first, *others = (stream.filter(where) for stream in streams)
         write(pipeline, over(first.merge(*others) if others else first))
         # What another step does with a stream is no matter.
-        streams[-1].select("dep_delay").write("plain", mode="replace")
+        streams[-1].select("dep_delay").to_stream().write("plain", mode="replace")
 
     return build
 

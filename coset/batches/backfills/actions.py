@@ -126,10 +126,24 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
         found = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, changed)
         findings.extend(asking_anew(finding, request) for finding in found)
     pairs[-1] = (pairs[-1][0], _as_accepted(last, behind))
+    findings.extend(_appended_now(pairs))
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))
     if findings:
         raise Refused(*findings)
     return tuple(pairs)
+
+
+def _appended_now(pairs: Iterable[tuple[Plan, Plan]]) -> Iterator[Finding]:
+    """A finding for each table that batches replaced and would append to: it has the rows of one of them alone."""
+    told = set[str]()
+    for stored, now in pairs:
+        replaced = {write.declared.table for write in stored.writes() if not write.declared.mode.keeps}
+        appended = {write.declared.table for write in now.writes() if write.declared.mode.only_adds}
+        for table in sorted(replaced & appended - told):
+            told.add(table)
+            what = "each batch replaced the table's rows, so those of the batches before the last are in no file of it"
+            where, then = f"table {table!r}", "keep its mode, or write to a table of another name"
+            yield Finding.of(Kind.BACKFILL_TABLE, what, where, then, table=table)
 
 
 def _unlike_behind(ledger: Ledger, layers: Layers, last: Plan) -> Iterator[tuple[Plan, tuple[ChangedQuery, ...]]]:
