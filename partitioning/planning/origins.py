@@ -278,7 +278,8 @@ def _stream(stream: Stream) -> str:
     latest = ", the latest record of each key" if stream.table else ""
     keyless = ", also records without a key" if stream.null_keys is NullKeys.OWN_TASK else ""
     casts = "".join(f", {name} as {kind}" for name, kind in sorted(stream.casts.items()))
-    return f"{stream.name} by {stream.key} ({stream.key_format}){casts}{latest}{keyless}"
+    beside = ", which lies in files of keys" if stream.keys else ""
+    return f"{stream.name} by {stream.key} ({stream.key_format}){beside}{casts}{latest}{keyless}"
 
 
 def _passes(step: Step) -> bool:

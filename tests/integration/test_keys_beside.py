@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -15,17 +16,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
 from coset.batches.publication import abandon
 from coset.batches.verifying import verify
 from coset.sources.formats.opening import open_keys
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.hashes import murmur2
 from partitioning.model.streams import Format
+from tests.backfilled import run_again
 from tests.batches import rows
 from tests.commands import succeeded
 from tests.running import next_batch, run_and_publish, run_groups
@@ -172,6 +177,35 @@ def test_batches_end_within_a_file_and_go_on_there(written_as: str, offset: str 
     for _ in range(2):
         landed.batch(30, key="customer", offset=offset)
     assert landed.sums() == _sums(sent)
+
+
+def test_keys_that_are_declared_later_are_asked_about_and_read_by_a_backfill(store: Store, tmp_path: Path) -> None:
+    landed, home = Beside(store, "text"), murmur2(b"another") % 4
+    sent = [(name, n) for n in range(30) if murmur2((name := f"c{n}").encode()) % 4 == home]
+    landed.send(sent, str.encode)
+    landed.batch(key="id", keys=None)
+    assert landed.sums() == {("another",): sum(n for _, n in sent)}
+    landed.send(sent, str.encode)
+    later = landed.pipeline(key="id")
+    with pytest.raises(Refused, match=r"to orders by id \(string\), which lies in files of keys"):
+        next_batch(later, store.root)
+    with pytest.raises(Refused, match="read no files of keys, and keys= is declared") as refused:
+        run_again(later, store, Asked(0, None, Settings()), tmp_path)
+    assert "`coset backfill summed --from 0 --cascade --input repaired`" in str(refused.value)
+    backfill = run_again(later, store, Asked(0, None, Settings(), repaired=True), tmp_path)
+    actions.swap(store, backfill, digest(actions.comparison(store, backfill)), "")
+    assert landed.sums() == _sums(sent)
+    landed.batch(key="id")
+    assert landed.sums() == _sums([*sent, *sent])
+
+
+def test_a_column_to_cast_that_no_record_has_is_refused_by_a_backfill_too(store: Store, tmp_path: Path) -> None:
+    landed = Beside(store, "text")
+    landed.send([("c1", 1)], str.encode)
+    landed.batch(key="customer")
+    with pytest.raises(Refused, match="there is no column 'm' to cast") as refused:
+        run_again(landed.pipeline(key="customer", cast={"m": "BIGINT"}), store, Asked(0, None, Settings()), tmp_path)
+    assert refused.value.findings[0].then.startswith("correct its name; there are ")
 
 
 def test_a_file_counts_once_its_keys_are_there(store: Store) -> None:

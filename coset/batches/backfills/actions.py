@@ -17,9 +17,10 @@ from coset.batches.backfills.comparing import compare
 from coset.batches.backfills.effects import Layers, first_behind, keeping, unlike
 from coset.batches.backfills.limits import check_may_run, check_not_cancelled
 from coset.batches.backfills.pages import comparison_page, put_comparison, put_page
-from coset.batches.backfills.planned_again import asking_anew, planned_again
+from coset.batches.backfills.planned_again import asking_anew, planned_again, uncast
 from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
 from coset.batches.backfills.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
+from coset.batches.ends import ends_after
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
 from coset.batches.ref import BatchRef
@@ -118,6 +119,7 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     if not asked.repaired:
         anew = commands.BackfillAsking(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
         findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), anew))
+    findings.extend(uncast(pipeline, ends_after(ledger, ledger.standing().published)))
     findings.extend(_swept(again, pairs[0][1]))
     layers = in_force(store, pipeline.name)
     last = pairs[-1][1]

@@ -40,7 +40,7 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
     """The plan of a batch in a backfill, as `_planned_again` makes it. A refusal whose next step is an option names the
     whole request, `asked`, with that option."""
     try:
-        return _planned_again(pipeline, ledger, batch, settings, repaired=asked.repaired)
+        return _planned_again(pipeline, ledger, batch, settings, asked)
     except Refused as refusal:
         raise refusal.saying(lambda finding: asking_anew(finding, asked)) from None
 
@@ -56,7 +56,7 @@ def asking_anew(finding: Finding, asked: BackfillAsking) -> Finding:
     return replace(finding, next=tuple(anew))
 
 
-def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings, *, repaired: bool) -> Plan:
+def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings, asked: BackfillAsking) -> Plan:
     """The plan of a batch in a backfill, whose ledger this is. Stores nothing.
 
     It reads the files of the stored plan or, if the input was `repaired`, the files that hold its offsets now. It
@@ -69,9 +69,10 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     then = pipeline.expecting(settings.expectations).with_topics_of(stream.declared for stream in stored.streams)
     ends = ends_before(ledger, batch)
     source, before = _goes_on_from(ledger, batch)
-    if repaired:
+    if asked.repaired:
         stored = with_files_of_now(then, stored, _by_type_of_now(then, ends), _lost(ledger.original))
-    stored = replace(stored, streams=tuple(map(as_of_now, _streams(then, stored))))
+    planned = _streams(then, stored, replace(asked, repaired=True))
+    stored = replace(stored, streams=tuple(map(as_of_now, planned)))
     results = _columns(then, stored, ledger)
     read = before.ends.without(stored.forgot) if before else NOTHING
     if wrong := [*misread(then, replayed(stored), results, read)]:
@@ -161,7 +162,7 @@ def _anew(plan: Plan) -> Plan:
     return replace(plan, stages=tuple(stages))
 
 
-def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:
+def _streams(pipeline: Pipeline, stored: Plan, anew: BackfillAsking) -> tuple[PlannedStream, ...]:
     """The planned streams of the batch. Raises Refused if the pipeline reads other streams now."""
     declared = {stream.name: stream for stream in pipeline.streams}
     read = {stream.name: stream for stream in stored.streams}
@@ -176,13 +177,14 @@ def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:
         )
         for name in sorted(declared.keys() ^ read.keys())
     ]
-    findings += [each for stream in pipeline.streams for each in _untyped(stream, read.get(stream.name), stored)]
+    for stream in pipeline.streams:
+        findings += [each for of in (_untyped, _keyed) for each in of(stream, read.get(stream.name), stored, anew)]
     if findings:
         raise Refused(*findings)
     return tuple(_as_declared(stream, read[stream.name]) for stream in pipeline.streams)
 
 
-def _untyped(stream: Stream, read: PlannedStream | None, stored: Plan) -> Iterator[Finding]:
+def _untyped(stream: Stream, read: PlannedStream | None, stored: Plan, anew: BackfillAsking) -> Iterator[Finding]:
     """A finding for each column of a type that is none, or whose cast is not declared any more: then only its files say
     which type it had."""
     yield from typeless(stream, {**(stream.columns or {}), **stream.casts})
@@ -192,11 +194,35 @@ def _untyped(stream: Stream, read: PlannedStream | None, stored: Plan) -> Iterat
         kind = read.declared.casts[name]
         what = f"column {name!r} was cast to {kind} by that batch, which is not declared any more"
         declares = f'declare it: `cast={{"{name}": "{kind}"}}`'
-        anew = BackfillAsking(stored.pipeline, stored.batch, repaired=True)
         landed = isinstance(stream.origin, LandedSource)
         then = (declares, "; or to take its type from the files: ", anew) if landed else (declares,)
         where = f"stream {stream.name!r}, batch {stored.batch}"
         yield Finding.of(Kind.BACKFILL_INPUT, what, where, then, name=name, batch=stored.batch)
+
+
+def _keyed(stream: Stream, read: PlannedStream | None, stored: Plan, anew: BackfillAsking) -> Iterator[Finding]:
+    """A finding if keys lie in files of their own now, and the batch took them from those of values, or otherwise."""
+    if read is None or bool(stream.keys) == bool(read.declared.keys):
+        return
+    what = "that batch read files of keys, and no keys= is declared any more"
+    if stream.keys:
+        what = "that batch read no files of keys, and keys= is declared"
+    where, then = (
+        f"stream {stream.name!r}, batch {stored.batch}",
+        ("declare it as it was; or to read keys as it is: ", anew),
+    )
+    yield Finding.of(Kind.BACKFILL_INPUT, what, where, then, name=stream.name, batch=stored.batch)
+
+
+def uncast(pipeline: Pipeline, ends: Ends) -> Iterator[Finding]:
+    """A finding for each column to cast that no record has which batches have read."""
+    for stream in pipeline.streams:
+        read = ends.stream(stream.name)
+        known = [*(column.name for column in read.columns), *read.untyped] if read else []
+        for name in sorted(stream.casts.keys() - {*known}) if known else ():
+            what = f"there is no column {name!r} to cast in what batches have read"
+            where, then = f"stream {stream.name!r}", f"correct its name; there are {', '.join(known)}"
+            yield Finding.of(Kind.DECLARATION, what, where, then, name=name)
 
 
 def _by_type_of_now(pipeline: Pipeline, ends: Ends) -> Ends:
@@ -215,7 +241,8 @@ def _as_declared(stream: Stream, read: PlannedStream) -> PlannedStream:
     were, are = read.declared.columns or {}, lies.columns or {}
     types = types_named({**are, **lies.casts})
     stay = {column.name: column.type for column in read.columns if column.name not in were.keys() - are.keys()}
-    columns = stay | {name: kind for name, kind in types.items() if name in stay or name in are}
+    known = {*stay, *are, *read.untyped}
+    columns = stay | {name: kind for name, kind in types.items() if name in known}
     return replace(read, declared=lies, columns=tuple(Column(name, kind) for name, kind in columns.items()))
 
 
