@@ -20,10 +20,12 @@ from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import canonical, key_parts
 from partitioning.model.graph import quote
 from partitioning.model.private import is_private
+from partitioning.model.table_mode import CHANGE_TYPE, COMES, GOES, left_of
 from spark_jobs.engine.task_database import connect
 
 _FIRST = 5
 _NOW = quote("@now")
+_BOTH = ((COMES, COMES, GOES), (GOES, GOES, COMES))
 _FLOATING, _TOLERANCE = {"FLOAT", "DOUBLE"}, 1e-9
 
 
@@ -139,6 +141,16 @@ def nearly(
     """Compare rows as `compared`, where floating-point numbers may differ by one in a billion: sums in another order
     do."""
     return compared(before, now, key, private, nearly=True)
+
+
+@contextmanager
+def netted(log: pa.RecordBatchReader) -> Iterator[pa.RecordBatchReader]:
+    """The rows of a changelog that have come and not gone, and those that went more often than they came."""
+    with connect() as connection:
+        connection.register("rows", log)
+        connection.execute("CREATE TEMP TABLE log AS FROM rows")
+        left = (f"SELECT *, '{one}' AS {CHANGE_TYPE} FROM ({left_of('log', *both)})" for one, *both in _BOTH)
+        yield connection.sql(" UNION ALL ".join(left)).to_arrow_reader()
 
 
 def rows_of(uris: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:

@@ -82,6 +82,13 @@ def warned(ledger: Ledger, batch: int, attempt: int) -> tuple[Finding, ...]:
     return found_by(ledger.judgement(batch, attempt), "warnings")
 
 
+def balanced(ledger: Ledger, batch: int, attempt: int) -> tuple[str, ...]:
+    """How the rows of an attempt's tables were found to add up, if it was judged."""
+    results = json.loads(ledger.judgement(batch, attempt) or b"{}").get("results", ())
+    found = [each["result"] for each in results if each["expectation"] == "expect_rows_of_tables_to_balance"]
+    return tuple(each["observed_value"] for each in found if "observed_value" in each)
+
+
 def found_by(report: bytes | None, kind: str = "findings") -> tuple[Finding, ...]:
     """The findings in the report of a check, or its `warnings`. Empty if another version of Coset wrote the report in
     another form."""

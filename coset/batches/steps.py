@@ -17,7 +17,7 @@ from msgspec import to_builtins
 
 from coset.batches import reported
 from coset.batches.attempt import Attempt
-from coset.batches.pace import found_by, warned
+from coset.batches.pace import balanced, found_by, warned
 from coset.batches.ref import BatchRef, LoadedBatch
 from coset.lineage import emitting
 from coset.reports import next_steps
@@ -291,6 +291,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
             unread = [f"What was read is not shown: {finding.what}, {finding.where}" for finding in refusal.findings]
     found = warned(ledger, planned.batch, attempt.number)
     told = [f"Warning: {' '.join(warning.what.split())}" for warning in found]
+    told += [f"Rows before - gone + come = after: {each}" for each in balanced(ledger, planned.batch, attempt.number)]
     pages = () if docs_folder is None else (docs_folder / planned.pipeline / "index.html",)
     became = outcome(ledger, planned, batch.handed.decided).of(len(found))
     return "\n".join(

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import half, newest_shown
 from coset.batches.code import with_code
-from coset.batches.compared_rows import nearly, rows_of
+from coset.batches.compared_rows import nearly, netted, rows_of
 from coset.batches.ends import balance, ends_after, known_after
 from coset.batches.planning import result_columns
 from coset.batches.ref import BatchRef
@@ -46,7 +46,7 @@ from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import key_parts
 from partitioning.model.gaps import covers
 from partitioning.model.graph import Op, Step, Write
-from partitioning.model.meaning import Meaning, RowKind, meanings, of_one_batch
+from partitioning.model.meaning import Meaning, RowKind, is_log, meanings, of_one_batch
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
 from partitioning.model.plan import Plan, Stage, TaskGroup
@@ -363,8 +363,21 @@ def _verified(
         made = rows_of([ledger.uri(file.path) for file in files], table_schema(plan.writes()[0]))
         added = _LINEAGE - {column.name for column in plan.writes()[0].columns}
         of_table = since if write.mode.only_adds else 0
-        with all_rows(store, write.table, version, of_table) as there, _taking(placement, part, added) as of_part:
+        with published_rows(only, write, store, version, of_table) as there, _taking(placement, part, added) as of_part:
             return compare(of_part(there), of_part(made), write.key, only.private)
+
+
+@contextmanager
+def published_rows(
+    pipeline: Pipeline, write: Write, store: Store, version: int | None = None, since: int = 0
+) -> Iterator[pa.RecordBatchReader]:
+    """The rows of a table as `all_rows`; of a changelog those that have come and not gone."""
+    step = pipeline.step_of(write.step)
+    with (
+        all_rows(store, write.table, version, since) as rows,
+        netted(rows) if step and is_log(step) else nullcontext(rows) as left,
+    ):
+        yield left
 
 
 def _writing(plan: Plan) -> Stage:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from coset.batches.auditing.audit_tables import load_some
 from coset.batches.ends import balance
 from coset.batches.tables import first_rows
-from coset.batches.verifying import by_arrival, replaces_one_batch, verify
+from coset.batches.verifying import by_arrival, published_rows, replaces_one_batch, verify
 from coset.testing.engine import alone
 from coset.testing.likeness import MOST_ROWS, Rows, plain_rows, without
 from partitioning.authoring.pipeline import Pipeline
@@ -87,7 +87,7 @@ def _is_printed(pipeline: Pipeline, write: Write) -> bool:
 def _by_duckdb(pipeline: Pipeline, ledger: Ledger, plan: Plan, write: Write) -> Difference:
     upto = balance(ledger, plan)
     skipped = [each.offsets for each in upto.skipped]
-    with duckdb.connect() as alone, first_rows.all_rows(ledger.store, write.table) as published:
+    with duckdb.connect() as alone, published_rows(pipeline, write, ledger.store) as published:
         right = alone.sql(table_query(pipeline, plan, write.table, skipped, upto.doubled or ()))
         return difference(published, right.to_arrow_reader(), write.key)
 

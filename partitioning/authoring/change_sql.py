@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from partitioning.model.graph import list_items, quote
 from partitioning.model.mark_columns import CHANGE
+from partitioning.model.table_mode import CHANGE_TYPE, COMES, GOES
 from partitioning.values import Value
 
 _CHANGE, _COPY, _ROWS = map(quote, (CHANGE, "@copy", "@rows"))
@@ -149,8 +150,8 @@ def coming(source: str, alias: str) -> str:
 
 
 def logged(source: str, alias: str) -> str:
-    """Changes as rows of a changelog, in the words of Delta's change data feed."""
-    kind = f"CASE WHEN {_CHANGE} > 0 THEN 'insert' ELSE 'delete' END AS _change_type"
+    """Changes as rows of a changelog."""
+    kind = f"CASE WHEN {_CHANGE} > 0 THEN '{COMES}' ELSE '{GOES}' END AS {CHANGE_TYPE}"
     return f"SELECT * EXCLUDE ({_CHANGE}, {_COPY}), {kind} FROM {counted(source, alias)}"
 
 

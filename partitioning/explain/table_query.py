@@ -13,7 +13,7 @@ from partitioning.model.composite_key import canonical, key_parts
 from partitioning.model.graph import Graph, Op, Step, quote, state_of
 from partitioning.model.leaving import DAY_END
 from partitioning.model.mark_columns import CHANGE
-from partitioning.model.meaning import Meaning, RowKind, meanings, of_one_batch
+from partitioning.model.meaning import Meaning, RowKind, is_log, meanings, of_one_batch
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import KeyFormat, keeps_empty
 from partitioning.model.plan import Plan
@@ -21,6 +21,7 @@ from partitioning.model.read_ends import StreamProgress
 from partitioning.model.sources import IcebergSource, LandedSource
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import DELETED, Column, Layout, NullKeys, Stream
+from partitioning.model.table_mode import CHANGE_TYPE, COMES, left_of
 
 # Which partition a record lies in, as an expression of a pipeline may name it.
 _PARTITION = "_partition"
@@ -60,6 +61,8 @@ def logical_sql(graph: Graph | Pipeline, step: str) -> str:
             return f"SELECT * FROM {quote(it.inputs[-1])}"
         case Op.KEEP | Op.ROWS:
             return f"SELECT * FROM {quote(it.inputs[0])}"
+        case Op.TO_STREAM if is_log(it):
+            return f"SELECT *, '{COMES}' AS {CHANGE_TYPE} FROM {quote(it.inputs[0])}"
         case Op.TO_STREAM if CHANGE in it.sql:
             return f"SELECT * FROM {quote(it.inputs[0])}"
         case Op.UPSERT if CHANGE in it.sql:
@@ -150,6 +153,10 @@ class _Query:
             yield "-- So it has these rows of this batch (with lineage, _batch says which), and others of the others."
         elif not self._means.is_query:
             yield "-- So it is not this query once records have come in several batches."
+        step = self._steps.get(self._write.step)
+        if step and is_log(step):
+            yield "-- These are the rows that have come and not gone, as those of the table are by:"
+            yield f"-- {left_of(quote(self._write.table))}"
         if self._means.instead:
             yield f"-- Instead: {self._means.instead}."
 

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from partitioning.model.graph import Graph, Join, Op, Step, Write, gives_expired
 from partitioning.model.streams import Stream
+from partitioning.model.table_mode import CHANGE_TYPE, GOES
 from partitioning.values import Value, replace
 
 # Calls in a list of columns that make several rows of one.
@@ -86,6 +87,8 @@ def of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
         return flow
     if flow.leaves_out and write.mode.by_key:
         return Meaning(RowKind.PARTLY, flow.step, flow.why, "publish the newest rows, and leave rows out behind")
+    if write.step in steps and is_log(steps[write.step]):
+        return flow
     if write.mode.only_adds and (flow.changes or flow.rows is RowKind.ALL):
         return Meaning(RowKind.OF_BATCH, write.step, "each batch appends the rows of its keys as they are then")
     if not write.mode.keeps and flow.rows is not RowKind.ALL:
@@ -96,6 +99,11 @@ def of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
         why = "a key that has no row any more keeps the row that it had"
         return Meaning(RowKind.PARTLY, write.step, why, "write it with mode='replace'")
     return flow
+
+
+def is_log(step: Step) -> bool:
+    """Whether a step gives what comes and what goes as rows of a changelog."""
+    return step.op is Op.TO_STREAM and f"'{GOES}' END AS {CHANGE_TYPE} FROM (" in step.sql
 
 
 def of_one_batch(means: Meaning, steps: Iterable[Step]) -> bool:
@@ -176,7 +184,7 @@ def _of_changes(step: Step, before: Sequence[Meaning]) -> Meaning:
         case Op.UPSERT:
             return Meaning(RowKind.NEWEST, several=several)
         case Op.TO_STREAM:
-            return _as_records(step, before[0])
+            return Meaning(RowKind.CHANGES) if is_log(step) else _as_records(step, before[0])
         case _:
             return Meaning(RowKind.CHANGES, several=several)
 

@@ -6,6 +6,19 @@ from enum import StrEnum
 
 # How users call a mode that tables do not know: they are appended to what comes and what goes.
 CHANGELOG = "changelog"
+# Its column that says what became of a row, in the words of Delta's change data feed.
+CHANGE_TYPE, COMES, GOES = "_change_type", "insert", "delete"
+
+
+def left_of(log: str, come: str = COMES, go: str = GOES) -> str:
+    """The SELECT of the rows of a changelog that have come and not gone, each as often as it is there.
+
+    >>> print(left_of("moves").replace(" EXCEPT", "\\nEXCEPT"))
+    SELECT * EXCLUDE (_change_type, _batch, _task) FROM moves WHERE _change_type = 'insert'
+    EXCEPT ALL SELECT * EXCLUDE (_change_type, _batch, _task) FROM moves WHERE _change_type = 'delete'
+    """
+    rows = f"SELECT * EXCLUDE ({CHANGE_TYPE}, _batch, _task) FROM {log} WHERE {CHANGE_TYPE} ="
+    return f"{rows} '{come}' EXCEPT ALL {rows} '{go}'"
 
 
 class Mode(StrEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -212,6 +213,7 @@ def _check_times(outcome: dict[str, Any], docs: Path) -> None:
     at = f"{began:%Y-%m-%d %H:%M:%S} UTC, {ran['seconds']:,.1f} s"
     assert f"- Its task groups ran {at}, {ran['cpu_seconds']:,.1f} s of CPU" in page
     assert f", {decided:%Y-%m-%d %H:%M:%S} UTC\n" in page
+    assert re.search(r"^- Rows before - gone \+ come = after: 1 result table: [\d,]+ rows - 0 \+ [\d,]+ = ", page, re.M)
     for name in ("index.html", "batch-1-attempt-0.html"):
         assert f"{began:%Y-%m-%d %H:%M:%S} UTC" in (docs / "delays" / name).read_text()
     told = coset("metrics", PIPELINE).stdout.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -42,6 +43,8 @@ clicks.windows("sum(n)::BIGINT AS n", time="seen", every=timedelta(hours=1), nam
 views.latest("n", name="newest").filter("n > 2").write("newest", mode="upsert")
 pairs.latest("n", name="newest_pair").write("pairs", mode="upsert")
 users.write("users", mode="replace")
+newest_pair = pipeline.flow("newest_pair").rekey("p", name="by_p").select("n > 2 AS many", name="moved")
+newest_pair.write("moves", mode="changelog")
 clicks.join(users, "clicks.n, users.n AS m", how="left", name="with_users").write("with_users")
 clicks.aggregate("count(*) AS clicks", name="counts").write("counts")
 values = clicks.select("n AS v", name="values")
@@ -93,11 +96,14 @@ def published(shop: Mapping[str, Any], table: str, query: str) -> tuple[Counter[
     with duckdb.connect() as alone:
         right = alone.sql(query)
         listed = ", ".join(f'"{name}"::VARCHAR' for name in right.columns)
-        rows = alone.from_arrow(there.rows).project(listed).fetchall()
-        return Counter(right.project(listed).fetchall()), Counter(rows)
+        rows = alone.from_arrow(there.rows)
+        if log := re.search(r"^-- (SELECT .* FROM \"moves\" WHERE .*)$", query, re.M):
+            alone.register("moves", there.rows)
+            rows = alone.sql(f"SELECT *, 'insert' AS _change_type FROM ({log[1]})")
+        return Counter(right.project(listed).fetchall()), Counter(rows.project(listed).fetchall())
 
 
-@pytest.mark.parametrize("table", ["raw", "hours", "newest", "pairs", "users"])
+@pytest.mark.parametrize("table", ["raw", "hours", "newest", "pairs", "users", "moves"])
 def test_a_table_is_the_query_that_is_printed_of_it(shop: Mapping[str, Any], table: str) -> None:
     answer = shop["answers"][-1][table]
     right, rows = published(shop, table, answer["query"])

@@ -292,6 +292,7 @@ MEANINGS: Mapping[str, RowKind] = {
     "changes": RowKind.OF_BATCH,
     "last_records": RowKind.OF_BATCH,
     "last_expired": RowKind.OF_BATCH,
+    "moves": RowKind.CHANGES,
     "priced": RowKind.OF_BATCH,
     "adding_up": RowKind.NEWEST,
     "by_two": RowKind.NEWEST,
@@ -318,6 +319,7 @@ def natural() -> Pipeline:
     newest.filter("amount > 0").write("positive", mode="upsert")
     newest.select("amount, g", name="some").filter("amount > 0").select("g").write("shown", mode="upsert")
     newest.to_stream().write("changes")
+    newest.rekey("g", name="moved").select("amount % 2 AS odd", name="odd").write("moves", mode="changelog")
     newest.rekey("g").aggregate("count(*) AS n").write("by_group", mode="upsert")
     totals = orders.select("amount", name="amounts").combine(
         "sum(amount)::BIGINT AS amount", running=True, name="total"
@@ -364,6 +366,7 @@ def few() -> Pipeline:
     newest = orders.latest("ts", name="newest_order")
     newest.filter("amount > 0").write("positive", mode="upsert")
     newest.rekey("g").aggregate("count(*) AS n").write("by_group", mode="upsert")
+    newest.rekey("g", name="moved").select("amount % 2 AS odd", name="odd").write("moves", mode="changelog")
     orders.rekey(("k", "g"), name="of_two").latest("ts", name="newest_of_two").write("by_two", mode="upsert")
     lives = orders.latest("ts", time="ts", keep=timedelta(hours=20), name="life")
     lives.write("alive", mode="upsert")
@@ -463,6 +466,21 @@ def test_a_column_is_compared_although_coset_has_one_of_its_name_elsewhere(colum
         assert [each.is_wrong for each in verified(place)] == [False]
         DeltaTable(folder(store_at(place.root), "each")).update({column: "-1"}, predicate="k = 'k7'")
         assert [each.is_wrong for each in verified(place)] == [True]
+
+
+def test_a_changelog_that_lacks_what_went_is_not_its_query() -> None:
+    pipeline = Pipeline("small")
+    orders = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders")
+    orders.latest("n", name="newest").write("log", mode="changelog")
+    with Trial.made(pipeline) as place:
+        for batch in range(2):
+            place.land({"orders": [{"k": f"k{number}", "n": number + batch} for number in range(5 * batch, 20)]})
+            place.run()
+        assert [str(each) for each in verified(place)] == ["Table log is its query up to batch 1: 20 rows"]
+        DeltaTable(folder(store_at(place.root), "log")).delete("_change_type = 'delete' AND k = 'k7'")
+        (found,) = verified(place)
+        assert found.difference is not None
+        assert (found.difference.rows, found.difference.keys) == ((21, 20), 1)
 
 
 def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
