@@ -43,7 +43,7 @@ def coset_trial() -> Iterator[MakeTrial]:
     its tables are held against their queries."""
     from contextlib import ExitStack  # noqa: PLC0415
 
-    from coset.testing import Trial  # noqa: PLC0415
+    from coset.testing import Trial, runs  # noqa: PLC0415
 
     with ExitStack() as stack:
         trials = list[Trial]()
@@ -54,4 +54,13 @@ def coset_trial() -> Iterator[MakeTrial]:
 
         yield make
         for trial in trials:
-            trial.verify()
+            runs.unasked.append(trial.verify())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tables that no test has held against their query, nor asked which these are."""
+    if runs := sys.modules.get("coset.testing.runs"):
+        told = dict.fromkeys(f"{table}: {why}" for each in runs.unasked for table, why in each.items())
+        if told:
+            terminalreporter.section("tables that are not verified")
+            terminalreporter.write_line("\n".join(told))

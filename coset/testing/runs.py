@@ -28,18 +28,26 @@ if TYPE_CHECKING:
 Rows = Sequence[Mapping[str, object]]
 # The records of a batch, by stream.
 Landed = Mapping[str, Rows]
+# Tables that were not held against their queries, and why, of each run whose test has not asked for them.
+unasked = list[Mapping[str, str]]()
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRows:
     """What a pipeline published: the rows of each result table, sorted, without lineage, times as text; of each batch
-    the sentence that its verdict says, and what it was warned of. `unverified` are the tables that could not be held
-    against their queries, and why."""
+    the sentence that its verdict says, and what it was warned of."""
 
     tables: Mapping[str, list[dict[str, object]]]
     verdicts: tuple[str, ...]
     warnings: tuple[tuple[str, ...], ...] = ()
-    unverified: Mapping[str, str] = field(default_factory=dict)
+    _unverified: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unverified(self) -> Mapping[str, str]:
+        """The tables that could not be held against their queries, and why. Those that a test does not ask for are
+        listed when all tests have run."""
+        unasked[:] = [each for each in unasked if each is not self._unverified]
+        return self._unverified
 
     def __getitem__(self, table: str) -> list[dict[str, object]]:
         return self.tables[table]
@@ -70,7 +78,8 @@ def run(
             verdicts.append(place.run(settings))
             warnings.append(place.warnings())
         place.close(settings)
-        return PublishedRows(place.tables(), tuple(verdicts), tuple(warnings), place.verify())
+        unasked.append(unverified := place.verify())
+        return PublishedRows(place.tables(), tuple(verdicts), tuple(warnings), unverified)
 
 
 class Trial:

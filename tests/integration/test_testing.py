@@ -181,6 +181,30 @@ def test_tables_that_have_no_such_query_are_named() -> None:
     assert changed.unverified == {"spent": "the pipeline has changed between batches"}
 
 
+def test_pytest_lists_tables_that_were_not_verified_unless_a_test_asked_for_them(tmp_path: Path) -> None:
+    lines = """
+from coset import Pipeline
+from coset.testing import run
+
+def counted(table):
+    shop = Pipeline("shop", source="s3://landing/topics")
+    shop.stream("orders", key="customer", partitions=4).aggregate("count(*) AS n", name="counts").write(table)
+    return run(shop, {"orders": [{"customer": "ann"}]})
+
+def test_one():
+    assert counted("silent")["silent"]
+
+def test_other():
+    assert counted("known").unverified.keys() == {"known"}
+"""
+    file = tmp_path / "test_counts.py"
+    file.write_text(lines)
+    asked = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), str(file)]
+    said = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "silent: its rows are of a batch: in step counts, it has a row for each batch in which a key comes" in said
+    assert "known" not in said
+
+
 @pytest.mark.parametrize("of", ["distinct", "windows"])
 def test_a_table_of_which_a_record_came_too_late_is_named(of: str) -> None:
     pipeline = Pipeline("late", source="s3://nowhere/topics")
