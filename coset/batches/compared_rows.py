@@ -61,8 +61,14 @@ def _both(connection: duckdb.DuckDBPyConnection, before: pa.RecordBatchReader, n
     """Put all rows into one table, and return the columns to compare, sorted, so that their order does not matter."""
     connection.register("before", before)
     connection.register("now", now)
+    # Nothing casts a nested value to one that is none, or made of other parts.
+    nested = {field.name for side in (before, now) for field in side.schema if pa.types.is_nested(field.type)}
+    common = nested.intersection(before.schema.names, now.schema.names)
+    unlike = [name for name in common if before.schema.field(name).type != now.schema.field(name).type]
+    texts = ", ".join(f"to_json({quote(name)})::VARCHAR AS {quote(name)}" for name in sorted(unlike))
     for name, select in (("were", "before"), ("are", "now")):
-        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {select}")
+        columns = f"* REPLACE ({texts})" if texts else "*"
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns} FROM {select}")
     connection.execute(
         f"CREATE TEMP TABLE rows AS SELECT *, false AS {_NOW} FROM were "
         f"UNION ALL BY NAME SELECT *, true AS {_NOW} FROM are"

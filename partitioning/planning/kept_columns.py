@@ -10,13 +10,14 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
-from partitioning.model.graph import Op, Step
+from partitioning.model.graph import Op, Step, list_items, quote
 from partitioning.model.kept_change import KeptChange
 from partitioning.model.streams import Column
 from partitioning.planning.origins import alike, items
 
 # The rows that a step with a time keeps have the values of its expressions in these columns.
 IDENTITY = "@identity"
+_COLUMN = re.compile(r'\w+|"[^"]+"')
 _TIMES = re.compile(r"to_microseconds\(([0-9]+)\)")
 _WINDOW = re.compile(rf"time_bucket\({_TIMES.pattern}, CAST\(\((.+)\) AS TIMESTAMP\)\)", re.DOTALL)
 
@@ -69,7 +70,8 @@ def declaration(before: Step, now: Step) -> str:
     if any(name in _UNREADABLE for name in other):
         return ""
     begins = f"begins={{{', '.join(f'{_quoted(name)}: None' for name in added)}}}" if added else ""
-    migrate = f"migrate={{{', '.join(f'{_quoted(name)}: {_old(name)}' for name in other)}}}" if other else ""
+    olds = ((name, _identity(before, now) if name == IDENTITY else _old(name)) for name in other)
+    migrate = f"migrate={{{', '.join(f'{_quoted(name)}: {old}' for name, old in olds)}}}" if other else ""
     given = ", ".join(["", *filter(None, (begins, migrate))])
     return f'pipeline.changed("{now.name}"{given})'
 
@@ -105,6 +107,15 @@ def _made(step: Step) -> Mapping[str, str]:
 
 def _declared(step: Step) -> tuple[Column, ...]:
     return step.state.columns if step.state else ()
+
+
+def _identity(before: Step, now: Step) -> str:
+    """The SQL of the identity as it was kept, as text in Python. Before 0.3.0 each of several expressions was a column,
+    and the last one the identity."""
+    *columns, _ = list_items(before.expressions[0])
+    if columns and now.expressions[0] == f"({before.expressions[0]})" and all(map(_COLUMN.fullmatch, columns)):
+        return repr(f"({', '.join([*columns, quote(IDENTITY)])})")
+    return _old(IDENTITY)
 
 
 def _quoted(name: str) -> str:
