@@ -252,6 +252,8 @@ def _written(chance: random.Random, *, wide: bool) -> tuple[tuple[str, ...], int
         lines.append(_write(flow, mode, deletes + updates))
         if wide and chance.random() < 0.2:
             lines.append(f'{flow}.write("c_{flow}", mode="changelog")')
+        if wide and len(lines) % 3 == 0:
+            lines.append(f'{flow}.to_stream().write("r_{flow}", mode="replace")')
     return tuple(lines), queries
 
 
@@ -515,7 +517,10 @@ def _compare_log(place: Trial, plan: Plan, table: str, so_far: History) -> None:
 
 def _texts(rows: duckdb.DuckDBPyRelation) -> list[_Row]:
     names = sorted(rows.columns)
-    listed = ", ".join(f"coalesce(\"{name}\"::VARCHAR, '-')" for name in names)
+    # Nobody tells one NaN from another.
+    listed = ", ".join(
+        f"coalesce(nullif(\"{name}\"::VARCHAR, '-nan'), if(\"{name}\" IS NULL, '-', 'nan'))" for name in names
+    )
     return rows.project(listed).fetchall()
 
 
