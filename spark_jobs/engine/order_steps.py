@@ -18,6 +18,7 @@ from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
+from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import BATCH, DAY_END, GONE, Leaving, state_columns
 from partitioning.model.order import Order, Ordered, OrderedStream
@@ -94,7 +95,7 @@ class Steps(Relations):
         elif waiting(step, self._by_name):
             # It is counted as well as read.
             self._keyed(step)
-        elif self._memory.short and (step.keyed or step.op is Op.PARTIAL):
+        elif self._memory.short and step.op is not Op.RECENT and (step.keyed or step.op is Op.PARTIAL):
             self._keyed(_with_others(step, self._order))
         else:
             with self.errors(f"step {step.name!r}"):
@@ -104,6 +105,8 @@ class Steps(Relations):
         """Store the rows of a step that brings rows of a key together. The relations that it reads are stored."""
         keys, others = self._order.keys, [read.name for read in self._order.inputs if read.relation == step.name]
         read = {name: keys[name] for name in (*step.inputs, *others)}
+        if step.op is Op.PARTIAL and step.key:
+            read[step.inputs[0]] = (*key_parts(step.key), step.key)[0]
         if step.state:
             read[state_of(step.name)] = step.state.placement.key if step.state.placement else ""
         read = {name: key for name, key in read.items() if quote(name) in step.sql}
@@ -221,12 +224,11 @@ class Steps(Relations):
         if step.op is Op.TABLE:
             self._table_of(step)
             return
-        name, where = quote(step.inputs[0]), f"step {step.name!r}"
-        if step.op is Op.UPSERT:
-            self.create(step.name, step.sql, where)
-            return
-        both = f"SELECT * FROM {name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
-        self._keyed(replace(step, sql=f"WITH {name} AS ({both}) {step.sql}"))
+        if step.op is not Op.UPSERT:
+            name = quote(step.inputs[0])
+            both = f"SELECT * FROM {name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
+            step = replace(step, sql=f"WITH {name} AS ({both}) {step.sql}")
+        self._keyed(step)
 
     def _changes_of(self, step: Step, state: TaskState) -> None:
         """Store what a step makes of the newest rows of another: of those that there are now, less those that were."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -64,8 +65,8 @@ class Relations:
         with self.errors(where):
             try:
                 self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
-            except duckdb.OutOfMemoryException:
-                if not keys or not all(keys.values()):
+            except duckdb.Error as error:
+                if not keys or not all(keys.values()) or not _lacks_memory(error):
                     raise
                 self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS FROM ({sql}) LIMIT 0")
                 self._insert_by_keys(name, sql, keys, {relation: relation for relation in keys}, 1, where)
@@ -83,7 +84,9 @@ class Relations:
                 self.connection.execute(f"CREATE TEMP TABLE {quote(parts[each])} AS {mine}")
             try:
                 self.connection.execute(f"INSERT INTO temp.{quote(name)} WITH {named} FROM ({sql})")
-            except duckdb.OutOfMemoryException as error:
+            except duckdb.Error as error:
+                if not _lacks_memory(error):
+                    raise
                 self._refuse_one_key(keys, parts, where, error)
                 self._insert_by_keys(name, sql, keys, parts, cut * _PARTS, where)
             for part in parts.values():
@@ -102,7 +105,8 @@ class Relations:
         if key == last:
             shown, has = MASK if self._order.private else key, self._memory.bytes
             what = f"the key {shown!r} has {count:,} rows of {size:,} bytes, and a task may hold {has:,}"
-            needs = f"give tasks {has + 16 * size >> 20}MB by --memory, or leave out what is wide, then "
+            more = max(2 * has, has + 16 * size) // 1_000_000
+            needs = f"give tasks more memory, at first `--memory {more}MB`, or leave out columns that are wide, then "
             raise Refused.of(Kind.MEMORY, what, f"{where}, {self._order}", (needs, Repeat()), key=shown) from error
 
     def drop(self, name: str) -> None:
@@ -133,8 +137,7 @@ class Relations:
                 original, _ = backfill_of(pipeline) or (pipeline, 0)
                 anew = "what the step kept was made by other steps: make it anew by a backfill of all batches: "
                 then = (anew, BackfillAsking(original, 0, cascade=True))
-            # What fails while rows are read is an error of Arrow, with DuckDB's text.
-            if "Out of Memory Error" in str(error):
+            if _lacks_memory(error):
                 kind, then = Kind.MEMORY, ("give the task more memory with --memory, and ", Repeat())
             what = f"SQL failed: {' '.join(str(error).split())}"
             raise Refused.of(kind, what, f"{where}, {self._order}", then, step=where) from error
@@ -146,6 +149,11 @@ class Relations:
             if batch is None:
                 return
             yield batch
+
+
+def _lacks_memory(error: Exception) -> bool:
+    # What fails while rows are read is an error of Arrow, and while they are stored one of the transaction.
+    return bool(re.search(r"Out of Memory Error|Failed to commit: .* block of size", str(error)))
 
 
 def cast(columns: Iterable[tuple[str, str]]) -> str:
