@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.graph import Mode
 from spark_jobs.engine.relations import Relations
 from spark_jobs.tables.table_schema import folder
 from tests.examples import few
@@ -32,7 +34,7 @@ from tests.landed import land_file
 from tests.running import next_batch
 
 HOUR, TIMES, BOTH = timedelta(hours=1), ("seen", "seen"), "one.seen, one.text AS a, other.text AS b"
-NAMES, COUNT, WITHOUT_KEY = ("one", "other"), 30_000, {"null_keys": "own task"}
+NAMES, COUNT = ("one", "other"), 30_000
 Steps = Callable[[Flow, Flow], Flow]
 
 
@@ -41,41 +43,45 @@ def with_key(flow: Flow) -> Flow:
 
 
 # What brings records of a key together, with how its table is written.
-STEPS: list[tuple[str, str, Steps]] = [
-    ("join", "append", lambda one, other: one.join(other, BOTH)),
-    ("left join", "append", lambda one, other: one.join(other, BOTH, how="left", on="one.v % 3 <> other.v % 3")),
-    ("full join", "append", lambda one, other: one.join(other, BOTH, how="full")),
-    ("cogroup", "append", lambda one, other: one.cogroup("max(text) AS a", (other, "list(text ORDER BY text) AS b"))),
-    ("texts", "append", lambda one, _: one.aggregate("string_agg(text, ',' ORDER BY text) AS a, count(*) AS n")),
+STEPS: list[tuple[str, Mode, Steps]] = [
+    ("join", Mode.APPEND, lambda one, other: one.join(other, BOTH)),
+    ("left join", Mode.APPEND, lambda one, other: one.join(other, BOTH, how="left", on="one.v % 3 <> other.v % 3")),
+    ("full join", Mode.APPEND, lambda one, other: one.join(other, BOTH, how="full")),
+    (
+        "cogroup",
+        Mode.APPEND,
+        lambda one, other: one.cogroup("max(text) AS a", (other, "list(text ORDER BY text) AS b")),
+    ),
+    ("texts", Mode.APPEND, lambda one, _: one.aggregate("string_agg(text, ',' ORDER BY text) AS a, count(*) AS n")),
     (
         "lists",
-        "append",
+        Mode.APPEND,
         lambda one, _: one.aggregate("list(text ORDER BY text) AS a", by="v % 2 AS odd"),
     ),
-    ("newest", "append", lambda one, _: one.aggregate("arg_max(text, (v, text)) AS a, max(text) AS b")),
+    ("newest", Mode.APPEND, lambda one, _: one.aggregate("arg_max(text, (v, text)) AS a, max(text) AS b")),
     (
         "partial",
-        "append",
+        Mode.APPEND,
         lambda one, _: one.partial("max(text) AS a", by="v", key_format="long").combine("max(a) AS a"),
     ),
     (
         "running",
-        "upsert",
+        Mode.UPSERT,
         lambda one, _: with_key(one).select("text").combine("max(text) AS text", running=True),
     ),
-    ("latest", "upsert", lambda one, _: with_key(one).latest("v")),
+    ("latest", Mode.UPSERT, lambda one, _: with_key(one).latest("v")),
     (
         "changing",
-        "upsert",
+        Mode.UPSERT,
         lambda one, other: one.latest("v", name="x").join(other.latest("v", name="y"), "x.text, y.v"),
     ),
-    ("kept", "upsert", lambda one, _: with_key(one).kept().aggregate("list(text ORDER BY text) AS a")),
-    ("distinct", "append", lambda one, _: one.distinct("v % 50", time="seen", within=HOUR)),
-    ("in time", "append", lambda one, other: one.join_within(other, BOTH, times=TIMES, within=HOUR)),
-    ("alone", "append", lambda one, other: one.join_within(other, BOTH, times=TIMES, within=HOUR, how="full")),
-    ("as of", "append", lambda one, other: one.join_as_of(other, BOTH, times=TIMES, keep=1000 * HOUR)),
-    ("windows", "append", lambda one, _: one.windows("list(text ORDER BY text) AS a", time="seen", every=24 * HOUR)),
-    ("twice", "append", lambda one, other: one.join(other, BOTH, name="met").aggregate("max(a) AS a, min(b) AS b")),
+    ("kept", Mode.UPSERT, lambda one, _: with_key(one).kept().aggregate("list(text ORDER BY text) AS a")),
+    ("distinct", Mode.APPEND, lambda one, _: one.distinct("v % 50", time="seen", within=HOUR)),
+    ("in time", Mode.APPEND, lambda one, other: one.join_within(other, BOTH, times=TIMES, within=HOUR)),
+    ("alone", Mode.APPEND, lambda one, other: one.join_within(other, BOTH, times=TIMES, within=HOUR, how="full")),
+    ("as of", Mode.APPEND, lambda one, other: one.join_as_of(other, BOTH, times=TIMES, keep=1000 * HOUR)),
+    ("windows", Mode.APPEND, lambda one, _: one.windows("list(text ORDER BY text) AS a", time="seen", every=24 * HOUR)),
+    ("twice", Mode.APPEND, lambda one, other: one.join(other, BOTH, name="met").aggregate("max(a) AS a, min(b) AS b")),
 ]
 
 
@@ -96,7 +102,7 @@ def records(chance: random.Random, first: int, last: int, keys: int) -> pa.Table
 
 @pytest.mark.parametrize(("name", "mode", "steps"), few(STEPS, always=2))
 def test_keys_done_in_parts_are_those_done_at_once(
-    name: str, mode: str, steps: Steps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, mode: Mode, steps: Steps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut, divided = list[int](), Relations._insert_by_keys
 
@@ -109,7 +115,8 @@ def test_keys_done_in_parts_are_those_done_at_once(
     for memory in ("16MB", "2GB"):
         source, root = (f"file://{tmp_path}/{memory}-{what}" for what in ("topics", "store"))
         chance, pipeline = random.Random(name), Pipeline("parts", source=source)
-        streams = [pipeline.stream(each, key="k", partitions=1, time="seen", **WITHOUT_KEY) for each in NAMES]
+        declared = partial(pipeline.stream, key="k", partitions=1, time="seen", null_keys="own task")
+        streams = [declared(each) for each in NAMES]
         streams[1].select("v").write("u")
         steps(*streams).write("t", mode=mode)
         keys = 20_000
