@@ -25,7 +25,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Mode
+from partitioning.model.table_mode import Mode
 from spark_jobs.engine.relations import Relations
 from spark_jobs.tables.table_schema import folder
 from tests.examples import few
