@@ -100,7 +100,7 @@ def records(chance: random.Random, first: int, last: int, keys: int) -> pa.Table
     )
 
 
-@pytest.mark.parametrize(("name", "mode", "steps"), few(STEPS, always=2))
+@pytest.mark.parametrize(("name", "mode", "steps"), few(STEPS))
 def test_keys_done_in_parts_are_those_done_at_once(
     name: str, mode: Mode, steps: Steps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
