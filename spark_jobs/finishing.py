@@ -160,7 +160,7 @@ def _check_known(asked: Finishing, step: Step, connection: duckdb.DuckDBPyConnec
     """Raises Refused if the function returned a key that is not in the task's input."""
     kind = next(column.type for column in step.columns if column.name == step.key)
     connection.execute(f"CREATE TEMP TABLE {quote(_KEYS)} (key {kind})")
-    for given, key in zip(asked.given, _keys(step, asked.order), strict=True):
+    for given, key in zip(asked.given, (asked.order.keys[name] for name in step.inputs), strict=True):
         for keys in keys_given(given, key):
             connection.register("@some", pa.table({"key": keys}))
             connection.execute(f'INSERT INTO {quote(_KEYS)} SELECT key FROM "@some"')
@@ -170,13 +170,6 @@ def _check_known(asked: Finishing, step: Step, connection: duckdb.DuckDBPyConnec
     if len(strange):
         key = strange[0][0].as_py()
         raise _refused(returned_strange_key(step, key), step, asked.order)
-
-
-def _keys(step: Step, order: Order) -> list[str]:
-    """The key column of each input of a step."""
-    keys = {ordered.relation: ordered.placement.key for ordered in order.inputs}
-    keys |= {made.name: made.key for made in order.steps}
-    return [keys[name] for name in step.inputs]
 
 
 def _refused(what: str, step: Step, order: Order) -> Refused:

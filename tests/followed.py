@@ -31,6 +31,9 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
     "tests/integration/test_iceberg_inputs.py": {
         "test_a_table_with_deleted_rows_is_begun_anew_with_what_is_there": {Kind.STREAM_DELETES}
     },
+    "tests/integration/test_keys_in_parts.py": {
+        "test_a_key_that_is_too_large_alone_is_named_with_the_memory_that_does": {Kind.MEMORY}
+    },
     "tests/integration/test_next_steps.py": {
         "test_what_there_is_not_is_looked_up_by_the_command_that_is_named": {
             Kind.BATCH_UNPUBLISHED,
@@ -188,7 +191,6 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
 }
 # Kinds that no input has, and why.
 UNRAISED = {
-    Kind.MEMORY: "What does not fit goes to the disk of the task: tests/unit/test_database.py shows where it cannot.",
     Kind.OLDER: "Only what older versions have stored is of this kind, and it is shown in their words.",
     Kind.PLAN_UNSOUND: "Planning makes no such plan; tests/unit/test_checking.py makes them by hand.",
 }

@@ -187,6 +187,12 @@ class Order(Document, frozen=True):
         return TaskRef(self.stage, self.task.task)
 
     @property
+    def keys(self) -> Mapping[str, str]:
+        """The key columns of inputs and steps, by their names in SQL; empty of those without."""
+        read = {name: each.placement.key for each in self.inputs for name in (each.name, each.relation)}
+        return read | {step.name: step.key for step in self.steps}
+
+    @property
     def records(self) -> int:
         """How many records the partitions that it reads hold."""
         return sum(planned.end - planned.start for read in self.inputs for planned in read.partitions)

@@ -16,15 +16,16 @@ _AMPLE = 1000**3
 
 class TaskMemory(Value, frozen=True):
     """So many bytes. DuckDB has what is left by rows that are sorted, and by two parts of an input: one that is worked
-    on, and one that is read meanwhile.
+    on, and one that is read meanwhile. If it is `short`, steps have needed more than it for all keys at once.
 
     >>> TaskMemory.of("1GB")
-    TaskMemory(bytes=1000000000)
+    TaskMemory(bytes=1000000000, short=False)
     >>> [TaskMemory.of(text).database for text in ("1GB", "64 MiB")]
     [899336704, 58121070]
     """
 
     bytes: int
+    short: bool = False
 
     @classmethod
     def of(cls, text: str) -> TaskMemory:

@@ -158,7 +158,12 @@ def _of_sides(relations: Relations, joined: Step, sides: Sequence[Step]) -> Iter
         (other,) = (each for each in sides if each is not side)
         where, mine, late = f"step {side.name!r}", _over(side), _late(side, other)
         versioned = other.state is not False and other.state.newest
-        met = _met_version(side, other) if versioned else _met(side, other)
+        met = _met(side, other)
+        if versioned:
+            # It sorts whole versions.
+            keys, name = {side.name: side.key, other.name: other.key}, f"{side.name}@met"
+            relations.create_by_keys(name, _met_version(side, other), keys, where)
+            met = f"SELECT * FROM {quote(name)}"
         alone = f"SELECT * FROM {quote(joined.name)} WHERE {quote(ALONE)} = '{side.name}'"
         yield Closed(
             side.name,

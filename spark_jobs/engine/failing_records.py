@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import duckdb
 import pyarrow as pa
 
 from partitioning.errors import Finding, Refused
@@ -14,9 +15,7 @@ from partitioning.model.graph import quote
 from partitioning.model.leaving import given_to
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
-from partitioning.model.task_memory import TaskMemory
 from partitioning.values import replace
-from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.take import Unusable
 from spark_jobs.engine.task_database import connect
@@ -28,8 +27,8 @@ _OF_RECORDS = (Kind.SQL, Kind.FUNCTION, Kind.RECORD)
 
 # By input and partition, the offsets of records that cannot be used.
 Failed = Mapping[tuple[str, int], Mapping[int, Unusable]]
-# Opens the inputs of an order, with a folder for what is spilled, and without records that failed.
-Intakes = Callable[[Order, Path, Failed], Sequence[Intake]]
+# The steps of an order in a database, with a folder for what is spilled, and without records that failed.
+Trial = Callable[[duckdb.DuckDBPyConnection, Order, Path, Failed], Steps]
 # The offsets of partitions of an input, each partition once.
 _Spans = Sequence[tuple[int, Span]]
 
@@ -49,7 +48,7 @@ def may_be_of_records(order: Order, error: BaseException) -> bool:
     return of_records and any(map(_sets_aside, order.inputs))
 
 
-def failing_records(order: Order, intakes: Intakes, memory: str, known: Failed) -> Failed:
+def failing_records(order: Order, trial: Trial, memory: str, known: Failed) -> Failed:
     """The records of streams on which a step of the task fails, with the step and its error, beside those that are
     `known`; no others if no single record is to blame.
 
@@ -57,14 +56,14 @@ def failing_records(order: Order, intakes: Intakes, memory: str, known: Failed) 
     found about twice as long as the task itself, as halves are passed over on which no step fails. Raises Refused, with
     the error of a step, if it fails on more than `MOST_FOUND` records.
     """
-    return _Search(order, intakes, memory, known).found()
+    return _Search(order, trial, memory, known).found()
 
 
 class _Search:
     """One search. Inputs that are not looked at yet are empty."""
 
-    def __init__(self, order: Order, intakes: Intakes, memory: str, known: Failed) -> None:
-        self._order, self._intakes, self._memory = order, intakes, memory
+    def __init__(self, order: Order, trial: Trial, memory: str, known: Failed) -> None:
+        self._order, self._trial, self._memory = order, trial, memory
         self._spans: dict[int, _Spans] = {
             number: () for number, ordered in enumerate(order.inputs) if _sets_aside(ordered)
         }
@@ -119,8 +118,7 @@ class _Search:
             order = replace(order, steps=order.steps[:steps], writes=(), leaves=())
         with TemporaryDirectory(prefix="coset-trial-") as folder, connect(self._memory) as connection:
             try:
-                intakes = self._intakes(order, Path(folder), self._failed)
-                made = Steps(connection, order, intakes, Path(folder), TaskMemory.of(self._memory))
+                made = self._trial(connection, order, Path(folder), self._failed)
                 if steps is None:
                     _read_all(order, made)
                 else:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from functools import partial
 from pathlib import Path
 from typing import assert_never
 
+import duckdb
 import pyarrow as pa
 
 from coset.sources.composite_keys import CompositeKeys, as_landed
@@ -22,6 +24,7 @@ from coset.sources.landed_reader import LandedReader
 from coset.sources.parts_reader import PartsReader
 from coset.sources.reader import Reader
 from partitioning.errors import CosetError
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.composite_key import key_parts
 from partitioning.model.failure import together
@@ -97,18 +100,24 @@ def run_orders(
 
 
 def _run_all(orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment) -> list[Ran]:
-    """Run the orders, and once more without records on which a step fails, if these may be set aside."""
+    """Run the orders, and once more without records on which a step fails, if these may be set aside; or, if memory is
+    too small for all keys of a task at once, with those of some after the others."""
     failed = failed_before(orders[0])
     while True:
         try:
-            return _run_once(orders, memory, _without(failed, inspect), environment)
-        except _Failing as failing:
-            found = failed
-            for order in failing.orders:
-                found = failing_records(order, partial(_trial, environment), memory, found)
-            if found == failed:
-                raise failing.error from None
-            failed = found
+            try:
+                return _run_once(orders, memory, _without(failed, inspect), environment)
+            except _Failing as failing:
+                found = failed
+                for order in failing.orders:
+                    found = failing_records(order, partial(_trial, environment), memory, found)
+                if found == failed:
+                    raise failing.error from None
+                failed = found
+        except CosetError as error:
+            if environment.memory.short or all(finding.kind is not Kind.MEMORY for finding in error.findings):
+                raise
+            environment = replaced(environment, memory=replace(environment.memory, short=True))
 
 
 class _Failing(Exception):
@@ -130,10 +139,13 @@ def _without(failed: Failed, inspect: Inspect) -> Inspect:
     return inspected
 
 
-def _trial(environment: TaskEnvironment, order: Order, temp: Path, failed: Failed) -> list[Intake]:
-    """The inputs of an order that is only tried."""
+def _trial(
+    environment: TaskEnvironment, connection: duckdb.DuckDBPyConnection, order: Order, temp: Path, failed: Failed
+) -> Steps:
+    """The steps of an order that is only tried."""
     numbers, inspect = range(len(order.inputs)), _without(failed, Proved)
-    return [intake for number in numbers for intake in _intakes([order], number, environment, inspect, temp)]
+    intakes = [intake for number in numbers for intake in _intakes([order], number, environment, inspect, temp)]
+    return Steps(connection, order, intakes, temp, environment.memory)
 
 
 def _run_once(orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment) -> list[Ran]:

@@ -18,6 +18,7 @@ from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
+from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import BATCH, DAY_END, GONE, Leaving, state_columns
 from partitioning.model.order import Order, Ordered, OrderedStream
@@ -93,10 +94,23 @@ class Steps(Relations):
             self._changes_of(step, self._states[kept.name])
         elif waiting(step, self._by_name):
             # It is counted as well as read.
-            self.create(step.name, step.sql, f"step {step.name!r}")
+            self._keyed(step)
+        elif self._memory.short and step.op is not Op.RECENT and (step.keyed or step.op is Op.PARTIAL):
+            self._keyed(_with_others(step, self._order))
         else:
             with self.errors(f"step {step.name!r}"):
-                create_views(self._connection, [_with_others(step, self._order)])
+                create_views(self.connection, [_with_others(step, self._order)])
+
+    def _keyed(self, step: Step) -> None:
+        """Store the rows of a step that brings rows of a key together. The relations that it reads are stored."""
+        keys, others = self._order.keys, [read.name for read in self._order.inputs if read.relation == step.name]
+        read = {name: keys[name] for name in (*step.inputs, *others)}
+        if step.op is Op.PARTIAL and step.key:
+            read[step.inputs[0]] = (*key_parts(step.key), step.key)[0]
+        if step.state:
+            read[state_of(step.name)] = step.state.placement.key if step.state.placement else ""
+        read = {name: key for name, key in read.items() if quote(name) in step.sql}
+        self.create_by_keys(step.name, step.sql, read, f"step {step.name!r}")
 
     def table(self, write: PlannedWrite) -> pa.RecordBatchReader:
         """The rows of a result table. Read them before asking for others."""
@@ -174,9 +188,16 @@ class Steps(Relations):
                 read = (intake.ordered for intake in intakes if isinstance(intake.ordered, OrderedStream))
                 self._counted[name] = not any(planned.start for each in read for planned in each.partitions)
             else:
+                if self._memory.short:
+                    self.create(f"{name}@all", query, f"stream {name!r}")
+                    query = f"FROM {quote(f'{name}@all')}"
                 query = f"SELECT * FROM ({query}) QUALIFY {key} IS NULL OR {newest}"
-        kept = ordered.table or scans > 1
-        self._connection.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} {quote(name)} AS {query}")
+                if self._memory.short:
+                    self.create_by_keys(name, query, {f"{name}@all": ordered.placement.key}, f"stream {name!r}")
+                    self.drop(f"{name}@all")
+                    return
+        kept = ordered.table or scans > 1 or self._memory.short
+        self.connection.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} {quote(name)} AS {query}")
 
     def _open(self, step: Step, intakes: Sequence[Intake]) -> None:
         """Read a step's state, if it has any."""
@@ -189,7 +210,7 @@ class Steps(Relations):
             read, known, figures = migrated(self, self._order, step, read, known)
             self.migrated.append(figures)
         whole = step.name in self._whole or step.op is Op.TABLE
-        kept = task_state(self._connection, step, self._order.batch, self._order.day_end, read, known, whole=whole)
+        kept = task_state(self, step, self._order.batch, self._order.day_end, read, known, whole=whole)
         if isinstance(kept, KeptByKey):
             lives = (self._states.get(name) for name in step.inputs)
             kept.but = [state.unseen for state in lives if isinstance(state, KeptLives)]
@@ -203,19 +224,19 @@ class Steps(Relations):
         if step.op is Op.TABLE:
             self._table_of(step)
             return
-        name, where = quote(step.inputs[0]), f"step {step.name!r}"
-        if step.op is Op.UPSERT:
-            self.create(step.name, step.sql, where)
-            return
-        both = f"SELECT * FROM temp.{name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
-        key = step.state.placement.key if step.state and step.state.placement else ""
-        self.create_by_keys(step.name, lambda rows: f"WITH {name} AS ({rows}) {step.sql}", both, key, where)
+        if step.op is not Op.UPSERT:
+            name = quote(step.inputs[0])
+            both = f"SELECT * FROM {name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
+            step = replace(step, sql=f"WITH {name} AS ({both}) {step.sql}")
+        self._keyed(step)
 
     def _changes_of(self, step: Step, state: TaskState) -> None:
         """Store what a step makes of the newest rows of another: of those that there are now, less those that were."""
         assert isinstance(state, KeptByKey)
         now, was = (f"WITH {quote(step.inputs[0])} AS ({rows}) SELECT * FROM ({step.sql})" for rows in state.both)
-        self.create(step.name, net(f"({now}) UNION ALL ({taken_back(was)})"), f"step {step.name!r}")
+        read = dict.fromkeys((state.step.name, state_of(state.step.name)), state.step.key)
+        net_changes = net(f"({now}) UNION ALL ({taken_back(was)})")
+        self.create_by_keys(step.name, net_changes, read, f"step {step.name!r}")
 
     def _table_of(self, step: Step) -> None:
         """Store the rows of this batch's keys, and give the step's name to the rows of all keys."""
@@ -224,10 +245,10 @@ class Steps(Relations):
         with self.errors(f"step {step.name!r}"):
             if name in self._counted:
                 self._leave_one_row(step, state)
-            self._connection.execute(f"CREATE TEMP TABLE {state.rows} AS {step.sql}")
+            self.connection.execute(f"CREATE TEMP TABLE {state.rows} AS {step.sql}")
             if name in self._counted:
                 state.leave_equal(name)
-            self._connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {state.rows_of_all()}")
+            self.connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {state.rows_of_all()}")
 
     def _leave_one_row(self, step: Step, state: KeptByKey) -> None:
         """Leave what became of each key of an Iceberg table. Where that is read from its first row on, keys that were
@@ -237,7 +258,7 @@ class Steps(Relations):
         streams = (each.ordered.declared for each in self._intakes if isinstance(each.ordered, OrderedStream))
         offset = quote(next(stream.offset for stream in streams if stream.name == name))
         kept = f"(SELECT * FROM {quote(state_of(step.name))} WHERE {not self._counted[name]})"
-        if found := left_of_each(self._connection, name, key, offset, kept):
+        if found := left_of_each(self.connection, name, key, offset, kept):
             shown, count = MASK if self._order.private else found[0], found[1]
             what = f"the key {shown!r} has {count:,} rows in the Iceberg table, and a table has one for each key"
             leave = "leave one of them there, or declare the table by pipeline.stream(…), then "
@@ -267,7 +288,7 @@ class Steps(Relations):
             return f"SELECT {nulls} WHERE false"
         # No stream can have a name with `@`.
         raw = f"{intake.ordered.name}@read"
-        self._connection.register(raw, intake.stream())
+        self.connection.register(raw, intake.stream())
         return f"SELECT {cast(columns)} FROM {quote(raw)}"
 
 

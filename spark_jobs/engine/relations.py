@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import duckdb
@@ -14,6 +15,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import Order
+from partitioning.model.private import MASK
 from partitioning.model.streams import Column
 from partitioning.model.task_memory import TaskMemory
 from spark_jobs.engine.arrays import together
@@ -21,8 +23,8 @@ from spark_jobs.engine.intake import Intake
 
 # DuckDB's own size of a row group, and how many of its rows are asked for at once: nobody knows how wide they are.
 RESULT_ROWS, _ASKED_ROWS = 122_880, 8192
-# Into so many parts keys are cut that do not fit into memory, again and again up to the last number.
-_FEWER, _FEWEST = 8, 512
+# Into so many parts keys are cut that do not fit into memory, and each part again.
+_PARTS = 8
 
 
 class Relations:
@@ -36,7 +38,7 @@ class Relations:
         intakes: Sequence[Intake] = (),
     ) -> None:
         self._memory = memory
-        self._connection = connection
+        self.connection = connection
         self._order = order
         self._intakes = intakes
 
@@ -48,49 +50,76 @@ class Relations:
     def query(self, sql: str, where: str) -> pa.RecordBatchReader:
         """The rows of a query. Read them before asking for others."""
         with self.errors(where):
-            rows = self._connection.sql(sql).to_arrow_reader(self._memory.rows(_ASKED_ROWS))
+            rows = self.connection.sql(sql).to_arrow_reader(self._memory.rows(_ASKED_ROWS))
         some = together(self._batches(rows, where), self._memory.rows(RESULT_ROWS), self._memory.part)
         return pa.RecordBatchReader.from_batches(rows.schema, map(pa.concat_batches, some))
 
     def create(self, name: str, sql: str, where: str) -> None:
         """Store the rows of a query under a name."""
         with self.errors(where):
-            self._connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
+            self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
 
-    def create_by_keys(self, name: str, sql: Callable[[str], str], rows: str, key: str, where: str) -> None:
-        """Store under a name what `sql` makes of the rows of a query, which is asked more than once: what is made of a
-        key is made of its rows alone. If memory is too small for all keys, some are done after the others."""
+    def create_by_keys(self, name: str, sql: str, keys: Mapping[str, str], where: str) -> None:
+        """Store the rows of a query of stored relations, each with its key column: what is made of a key is made of its
+        rows alone. If memory is too small for all keys, those of some are done after the others."""
         with self.errors(where):
-            table = f"temp.{quote(name)}"
             try:
-                self._connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql(rows)}")
-            except duckdb.OutOfMemoryException:
-                if not key:
+                self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
+            except duckdb.Error as error:
+                if not keys or not all(keys.values()) or not _lacks_memory(error):
                     raise
-                self._connection.execute(f"CREATE TEMP TABLE {quote(name)} AS FROM ({sql(rows)}) LIMIT 0")
-                self._insert_by_keys(lambda some: f"INSERT INTO {table} {sql(some)}", rows, key, _FEWER, range(_FEWER))
+                self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS FROM ({sql}) LIMIT 0")
+                self._insert_by_keys(name, sql, keys, {relation: relation for relation in keys}, 1, where)
 
-    def _insert_by_keys(self, sql: Callable[[str], str], rows: str, key: str, parts: int, which: Iterable[int]) -> None:
-        """Do so for some of so many parts of the keys, one after the other."""
-        for part in which:
+    def _insert_by_keys(
+        self, name: str, sql: str, keys: Mapping[str, str], rows: Mapping[str, str], cut: int, where: str
+    ) -> None:
+        """Do so for parts of the keys of these `rows`, which were `cut` into so many, one after the other."""
+        # No stream or step can have a name with `@`.
+        parts = {relation: f"{relation}@part-{cut}" for relation in keys}
+        named = ", ".join(f"{quote(each)} AS NOT MATERIALIZED (FROM temp.{quote(parts[each])})" for each in keys)
+        for number in range(_PARTS):
+            for each, key in keys.items():
+                mine = f"FROM temp.{quote(rows[each])} WHERE hash({quote(key)}::VARCHAR) // {cut} % {_PARTS} = {number}"
+                self.connection.execute(f"CREATE TEMP TABLE {quote(parts[each])} AS {mine}")
             try:
-                self._connection.execute(sql(f"FROM ({rows}) WHERE hash({quote(key)}) % {parts} = {part}"))
-            except duckdb.OutOfMemoryException:
-                if parts >= _FEWEST:
+                self.connection.execute(f"INSERT INTO temp.{quote(name)} WITH {named} FROM ({sql})")
+            except duckdb.Error as error:
+                if not _lacks_memory(error):
                     raise
-                self._insert_by_keys(sql, rows, key, parts * _FEWER, range(part, parts * _FEWER, parts))
+                self._refuse_one_key(keys, parts, where, error)
+                self._insert_by_keys(name, sql, keys, parts, cut * _PARTS, where)
+            for part in parts.values():
+                self.drop(part)
+
+    def _refuse_one_key(
+        self, keys: Mapping[str, str], rows: Mapping[str, str], where: str, error: duckdb.Error
+    ) -> None:
+        """Raise Refused if these rows are of one key, so that none of them can be done alone."""
+        each = (
+            f"SELECT {quote(key)}::VARCHAR AS key, strlen(own::VARCHAR) AS size FROM temp.{quote(rows[one])} AS own"
+            for one, key in keys.items()
+        )
+        found = f"SELECT min(key), max(key), count(*), sum(size) FROM ({' UNION ALL '.join(each)})"
+        key, last, count, size = self.connection.execute(found).fetchall()[0]
+        if key == last:
+            shown, has = MASK if self._order.private else key, self._memory.bytes
+            what = f"the key {shown!r} has {count:,} rows of {size:,} bytes, and a task may hold {has:,}"
+            more = max(2 * has, has + 16 * size) // 1_000_000
+            needs = f"give tasks more memory, at first `--memory {more}MB`, or leave out columns that are wide, then "
+            raise Refused.of(Kind.MEMORY, what, f"{where}, {self._order}", (needs, Repeat()), key=shown) from error
 
     def drop(self, name: str) -> None:
         """Forget what was stored under a name."""
-        self._connection.execute(f"DROP TABLE {quote(name)}")
+        self.connection.execute(f"DROP TABLE {quote(name)}")
 
     def relate(self, name: str, rows: pa.Table, columns: Sequence[Column], where: str) -> None:
         """Give the rows of a function's result a name in SQL."""
         raw = f"{name}@made"
-        self._connection.register(raw, rows)
+        self.connection.register(raw, rows)
         with self.errors(where):
             listed = cast((column.name, column.type) for column in columns)
-            self._connection.execute(f"CREATE TEMP VIEW {quote(name)} AS SELECT {listed} FROM {quote(raw)}")
+            self.connection.execute(f"CREATE TEMP VIEW {quote(name)} AS SELECT {listed} FROM {quote(raw)}")
 
     @contextmanager
     def errors(self, where: str) -> Iterator[None]:
@@ -108,7 +137,7 @@ class Relations:
                 original, _ = backfill_of(pipeline) or (pipeline, 0)
                 anew = "what the step kept was made by other steps: make it anew by a backfill of all batches: "
                 then = (anew, BackfillAsking(original, 0, cascade=True))
-            if isinstance(error, duckdb.OutOfMemoryException):
+            if _lacks_memory(error):
                 kind, then = Kind.MEMORY, ("give the task more memory with --memory, and ", Repeat())
             what = f"SQL failed: {' '.join(str(error).split())}"
             raise Refused.of(kind, what, f"{where}, {self._order}", then, step=where) from error
@@ -120,6 +149,11 @@ class Relations:
             if batch is None:
                 return
             yield batch
+
+
+def _lacks_memory(error: Exception) -> bool:
+    # What fails while rows are read is an error of Arrow, and while they are stored one of the transaction.
+    return bool(re.search(r"Out of Memory Error|Failed to commit: .* block of size", str(error)))
 
 
 def cast(columns: Iterable[tuple[str, str]]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-import duckdb
 import pyarrow as pa
 from msgspec import UnsetType
 
@@ -13,6 +12,7 @@ from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.streams import Column
+from spark_jobs.engine.relations import Relations
 
 # A column that says whether this batch has records of a row's key.
 GOT = "@got"
@@ -20,7 +20,7 @@ _GOT = quote(GOT)
 
 
 def task_state(
-    connection: duckdb.DuckDBPyConnection,
+    relations: Relations,
     step: Step,
     batch: int,
     day_end: int | UnsetType,
@@ -35,7 +35,7 @@ def task_state(
     """
     assert step.state
     kind = KeptForTime if step.state.sql else KeptLives if step.state.of_lives else KeptByKey
-    return kind(connection, step, step.state, batch, day_end, read, known, whole=whole)
+    return kind(relations, step, step.state, batch, day_end, read, known, whole=whole)
 
 
 def all_kept(keeps: StateSpec, read: StateInput, known: str, day_end: int | UnsetType) -> str:
@@ -62,7 +62,7 @@ class TaskState(ABC):
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        relations: Relations,
         step: Step,
         keeps: StateSpec,
         batch: int,
@@ -73,8 +73,9 @@ class TaskState(ABC):
         whole: bool,
     ) -> None:
         nothing = _nulls(state_columns(keeps))
-        self._connection = connection
-        self._step = step
+        self._relations = relations
+        self._connection = relations.connection
+        self.step = step
         self._keeps = keeps
         self._batch = batch
         self._day_end = day_end
@@ -88,7 +89,7 @@ class TaskState(ABC):
         self._columns = ", ".join(quote(column.name) for column in keeps.columns)
         self._name = quote(state_of(step.name))
         # The rows that the step needs, or that are written again.
-        self._needed = quote(f"{step.name}.state@needed")
+        self._needed = quote(_needed_of(step))
 
     @abstractmethod
     def open(self) -> None:
@@ -103,9 +104,11 @@ class TaskState(ABC):
         marks = f"{self._batch}::BIGINT AS {quote(BATCH.name)}, false AS {quote(GONE.name)}"
         return f"SELECT {self._columns}, {marks} FROM {relation}"
 
-    def _needs(self, sql: str, of_step: str) -> None:
-        """Store the needed rows. The condition `of_step` selects those that the step sees."""
-        self._connection.execute(f"CREATE TEMP TABLE {self._needed} AS {sql}")
+    def _needs(self, sql: str, of_step: str, *found: str) -> None:
+        """Store the needed rows of the relations `found`. The condition `of_step` selects those that the step sees."""
+        key = self._keeps.placement.key if self._keeps.placement else ""
+        where = f"state of step {self.step.name!r}"
+        self._relations.create_by_keys(_needed_of(self.step), sql, dict.fromkeys(found, key), where)
         self._connection.execute(
             f"CREATE TEMP VIEW {self._name} AS SELECT {self._columns} FROM {self._needed} {of_step}"
         )
@@ -120,12 +123,13 @@ class KeptForTime(TaskState):
     """State of rows with a time. New rows are added; a row goes when its time is over."""
 
     def open(self) -> None:
-        found = quote(f"{self._step.name}.state@found")
+        found = quote(found_of(self.step))
         # DuckDB may scan the input of a window twice, and an intake can be read only once.
         if self._keeps.newest:
             self._connection.execute(f"CREATE TEMP TABLE {found} AS {self._known}")
         rows = found if self._keeps.newest else f"({self._known})"
-        self._needs(_young(self._keeps, self._read, rows, self._day_end), "")
+        stored = [found_of(self.step)] if self._keeps.newest else []
+        self._needs(_young(self._keeps, self._read, rows, self._day_end), "", *stored)
         self._connection.execute(f"DROP TABLE IF EXISTS {found}")
 
     def left(self) -> str:
@@ -150,8 +154,8 @@ class KeptByKey(TaskState):
     @property
     def rows(self) -> str:
         """The relation with the new state of this batch's keys."""
-        is_another = self._step.function or self._step.op is Op.TABLE
-        return quote(f"{self._step.name}.state@made" if is_another else self._step.name)
+        is_another = self.step.function or self.step.op is Op.TABLE
+        return quote(f"{self.step.name}.state@made" if is_another else self.step.name)
 
     @property
     def both(self) -> tuple[str, str]:
@@ -160,14 +164,14 @@ class KeptByKey(TaskState):
         return now, was
 
     def open(self) -> None:
-        found = quote(found_of(self._step))
+        found = quote(found_of(self.step))
         if self._whole:
             self._find("true")
         else:
             if self.narrow and self._key != "0":
                 self.narrow(self._connection.sql(self._came()).to_arrow_table()[0].combine_chunks(), self._unmerged)
             self._find(f"{_GOT} OR {quote(BATCH.name)} > {self._unmerged}")
-        self._needs(_newest(self._key, found), f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
+        self._needs(_newest(self._key, found), f"WHERE {_GOT} AND NOT {quote(GONE.name)}", found_of(self.step))
         self._connection.execute(f"DROP TABLE {found}")
 
     def _find(self, needed: str) -> None:
@@ -177,14 +181,14 @@ class KeptByKey(TaskState):
         came = f"SELECT 1 FROM ({self._came()}) AS got WHERE {self._of('known')} IS NOT DISTINCT FROM got.{_GOT}"
         marked = f"SELECT known.*, EXISTS ({came}) AS {_GOT} FROM ({self._known}) AS known"
         self._connection.execute(
-            f"CREATE TEMP TABLE {quote(found_of(self._step))} AS SELECT * FROM ({marked}) WHERE {needed}"
+            f"CREATE TEMP TABLE {quote(found_of(self.step))} AS SELECT * FROM ({marked}) WHERE {needed}"
         )
 
     def _came(self) -> str:
         """The query for the keys of this batch."""
         if self._key == "0":
             return f"SELECT 0 AS {_GOT}"
-        keys = [f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(name)}" for name in self._step.inputs]
+        keys = [f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(name)}" for name in self.step.inputs]
         return " UNION ".join(keys) + "".join(f" EXCEPT SELECT * FROM {unseen}" for unseen in self.but)
 
     def begin_anew(self, name: str, more: str) -> None:
@@ -248,10 +252,10 @@ class KeptLives(KeptByKey):
     def open(self) -> None:
         # A row counts only if no newer run has its key, and any row may be over: all of them are looked at.
         self._find("true")
-        found, over = quote(found_of(self._step)), _is_over(self._keeps)
+        found, over = quote(found_of(self.step)), _is_over(self._keeps)
         young = _young(self._keeps, self._read, f"({_newest(self._key, found)})", self._day_end)
         needed = f"{_GOT} OR {over} OR {quote(BATCH.name)} > {self._unmerged}"
-        self._needs(f"SELECT * FROM ({young}) WHERE {needed}", f"WHERE {_GOT} OR {over}")
+        self._needs(f"SELECT * FROM ({young}) WHERE {needed}", f"WHERE {_GOT} OR {over}", found_of(self.step))
         stay = f"SELECT {self._key} FROM ({young}) WHERE NOT {_GOT} AND NOT {over}"
         self._connection.execute(f"CREATE TEMP VIEW {self.unseen} AS {stay}")
 
@@ -259,7 +263,7 @@ class KeptLives(KeptByKey):
     def unseen(self) -> str:
         """The relation with the keys of lives that stay and that the step does not see, as none of their records came.
         Another life of theirs may be over."""
-        return quote(f"{self._step.name}.state@unseen")
+        return quote(f"{self.step.name}.state@unseen")
 
     def left(self) -> str:
         stays = f"NOT {_is_over(self._keeps)}"
@@ -270,6 +274,10 @@ class KeptLives(KeptByKey):
 def found_of(step: Step) -> str:
     """The relation with the rows of all runs of a step's state, each with its batch."""
     return f"{state_of(step.name)}@found"
+
+
+def _needed_of(step: Step) -> str:
+    return f"{state_of(step.name)}@needed"
 
 
 def _is_over(keeps: StateSpec) -> str:
