@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -252,8 +252,8 @@ def of_this_process(store: Store, lake: Catalog) -> dict[str, Read]:
 
 def wrong(footer: Any, floats: Any) -> str:
     """Bounds of which the greatest is the least."""
-    said = json.loads(bounds_in(footer, floats), parse_float=Decimal)
-    return json.dumps({**said, "maxValues": said["minValues"]}, default=float)
+    said = msgspec.json.decode(bounds_in(footer, floats), type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({**said, "maxValues": said["minValues"]}).decode()
 
 
 def differing(readers: Mapping[str, Read], asked: Sequence[Asked]) -> dict[str, set[str]]:
