@@ -216,10 +216,8 @@ def by_pyiceberg(lake: Catalog, table: str) -> Read:
 
     def judged(asked: Asked) -> Found:
         name, word, value = asked
-        if word == "IS NULL":
-            it: Any = (expressions.IsNull if value else expressions.NotNull)(expressions.Reference(name))
-        else:
-            it = ICEBERGS[word](name, value)
+        unary: Any = expressions.IsNull if value else expressions.NotNull
+        it = unary(name) if word == "IS NULL" else ICEBERGS[word](name, value)
         right = every.filter(expression_to_pyarrow(bind(loaded.schema(), it, case_sensitive=True), loaded.schema()))
         return {*loaded.scan(row_filter=it).to_arrow()["id"].to_pylist()}, {*right["id"].to_pylist()}
 
