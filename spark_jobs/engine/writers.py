@@ -285,7 +285,7 @@ class Writers:
             what = f"the file has {footer.num_rows} records, {records} were written to it"
             raise Refused.of(Kind.TASK_FILES, what, uri, Repeat(), file=path)
         sealed = seal(size, etag, digest, records, footer.schema.to_arrow_schema())
-        bounds = bounds_in(footer, floats or {})
+        bounds = bounds_in(footer, floats or {}, self.order.private or ())
         return Artefact(role, name, path, size, etag, digest, records, parts, seal=sealed, bounds=bounds)
 
     def _with_lineage(self, batch: pa.RecordBatch, schema: pa.Schema, width: int) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ Source: Delta's protocol, "Per-file Statistics".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from types import TracebackType
@@ -18,6 +18,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from partitioning.model.private import is_private
 
 # As Delta's own writers: of so many columns, and so much of a text.
 _COLUMNS, _CUT = 32, 32
@@ -81,8 +83,9 @@ class RowsFile:
         self._writer.close()
 
 
-def bounds_in(footer: pq.FileMetaData, floats: Mapping[str, Floats]) -> str:
-    """Those of a file's first columns that are not nested, as its table's log has them.
+def bounds_in(footer: pq.FileMetaData, floats: Mapping[str, Floats], private: Collection[str] = ()) -> str:
+    """Those of a file's first columns that are not nested, as its table's log has them. No value of `private` ones
+    is said.
 
     >>> rows = pa.table({"text": ["b" * 40, "a"], "at": pa.array([-1_500, None], pa.timestamp("us"))})
     >>> pq.write_table(rows, file := pa.BufferOutputStream())
@@ -109,7 +112,7 @@ def bounds_in(footer: pq.FileMetaData, floats: Mapping[str, Floats]) -> str:
             if filled and all(each.has_min_max for each in filled):
                 bounds = _bounds(kinds[column.path], [(each.min_raw, each.max_raw) for each in filled])
         for said, bound in zip((least, greatest), bounds, strict=True):
-            if bound is not None:
+            if bound is not None and not is_private(column.path, private):
                 said[column.path] = bound
     return msgspec.json.encode({"minValues": least, "maxValues": greatest, "nullCount": nulls}).decode()
 

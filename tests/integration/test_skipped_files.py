@@ -248,9 +248,9 @@ def of_this_process(store: Store, lake: Catalog) -> dict[str, Read]:
     }
 
 
-def wrong(footer: Any, floats: Any) -> str:
+def wrong(*of: Any) -> str:
     """Bounds of which the greatest is the least."""
-    said = msgspec.json.decode(bounds_in(footer, floats), type=dict[str, msgspec.Raw])
+    said = msgspec.json.decode(bounds_in(*of), type=dict[str, msgspec.Raw])
     return msgspec.json.encode({**said, "maxValues": said["minValues"]}).decode()
 
 
