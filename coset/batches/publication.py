@@ -5,10 +5,8 @@ Any number of processes may run each function at any time: the stored documents 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +21,7 @@ from coset.sources.s3 import may_pass, reaching, store_error
 from partitioning.commands import Repeat, Replan, Run, Status, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import PAGE_KEYS, Entry, at_once
+from partitioning.documents.store import Entry, at_once, listed
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
@@ -38,8 +36,6 @@ from spark_jobs.tables.table_schema import folder, table_schema
 __all__ = ["abandon", "decide", "publish", "transaction_version"]
 
 _CHUNK = 1 << 22
-# How the folder of a task's run begins, below that of its batch.
-_ATTEMPT = "/attempt-"
 # Exchanges and results have served, and are not kept.
 _KEPT = (Role.TABLE, Role.REPLACED, Role.KEYS, Role.STATE, Role.SET_ASIDE)
 _RESTORE = ("restore the file from a backup and ", Repeat(), "; the verdict names it and stays")
@@ -185,15 +181,8 @@ def check_files(ledger: Ledger, files: Sequence[Artefact], then: Then) -> None:
     A restored file may have another etag; then the content is compared.
     """
 
-    listed = _listed(ledger, files)
-    _check_each(ledger, files, lambda file: _differs(ledger, file, listed), then)
-
-
-def _listed(ledger: Ledger, files: Sequence[Artefact]) -> set[Entry]:
-    """The entries of these files' folders, by listings, as far as these take no more requests than the files."""
-    folders = Counter(file.path.partition(_ATTEMPT)[0] + _ATTEMPT for file in files)
-    found = (ledger.store.list(folder, PAGE_KEYS * count) for folder, count in folders.items() if count > 1)
-    return set(chain.from_iterable(found))
+    there = listed(ledger.store, [file.path for file in files])
+    _check_each(ledger, files, lambda file: _differs(ledger, file, there), then)
 
 
 def _differs(ledger: Ledger, file: Artefact, listed: Collection[Entry] = ()) -> str | None:
@@ -228,12 +217,12 @@ def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> No
     """
     wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
     files_in_store, then = Files(), _restore_or_replan(plan)
-    listed = _listed(ledger, files)
+    there = listed(ledger.store, [file.path for file in files])
 
     def look(file: Artefact) -> str | None:
         if file.role is not Role.TABLE:
-            return _differs(ledger, file, listed)
-        is_listed = Entry(file.path, file.size, file.etag) in listed
+            return _differs(ledger, file, there)
+        is_listed = Entry(file.path, file.size, file.etag) in there
         if is_listed and file.seal == seal(file.size, file.etag, file.digest, file.records, wanted[file.name]):
             return None
         # The store gives it only of the object with this etag: one answer says that it is there, and what it has.

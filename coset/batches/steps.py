@@ -258,7 +258,7 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     reported.published(ledger, planned, commit, began, docs_folder, logs)
     emitting.tell_published(ledger, planned)
     said = f"{_published(commit)}{mirror(ledger, planned)}{settled(ledger, planned.batch)}"
-    following = follow(ledger.store, planned.pipeline, planned, logs)
+    following = follow(ledger.store, planned.pipeline, planned, batch.handed.checked, logs)
     return "; ".join([said, *(f"{name} follows" for name in following)])
 
 

@@ -6,9 +6,11 @@ A store for one piece of work remembers the documents that stay as they were put
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from itertools import chain
 from typing import Protocol, TypeVar
 
 from partitioning.model.root_names import STORE_ID
@@ -57,6 +59,10 @@ class KeyPage(Value, frozen=True):
     more: bool
 
 
+# How the folder of a task's run begins, below that of its batch.
+ATTEMPT = "/attempt-"
+
+
 class Store(Protocol):
     """Objects under one root. Keys are relative to it; `root` is its URI."""
 
@@ -96,6 +102,14 @@ class Store(Protocol):
 
         A page has at most `limit` objects, and never more than `PAGE_KEYS`.
         """
+
+
+def listed(store: Store, keys: Iterable[str]) -> set[Entry]:
+    """The entries of the folders of files that tasks wrote, by listings, as far as these take no more requests than the
+    files."""
+    folders = Counter(key.partition(ATTEMPT)[0] + ATTEMPT for key in keys)
+    found = (store.list(folder, PAGE_KEYS * count) for folder, count in folders.items() if count > 1)
+    return set(chain.from_iterable(found))
 
 
 # Documents that are put if absent, and neither changed nor removed: whoever has one has what counts.

@@ -38,7 +38,8 @@ class Artefact(Value, frozen=True, order=True, omit_defaults=True):
     `path` is its key below the store's root, `digest` the SHA-256 of its `size` bytes, `etag` the store's own. A file
     for later tasks is sorted by partition: `parts` lists the partitions that have rows, ascending. In a file of state,
     `task` is the task that wrote it and `latest` the greatest `@time` of its rows, if they have one. `seal` stands for
-    the footer of a stored file of a table, as the task looked at it when it had written the file.
+    the footer of a stored file of a table, as the task looked at it when it had written the file, and `bounds` are
+    what the table's log says of its columns.
     """
 
     role: Role
@@ -52,6 +53,7 @@ class Artefact(Value, frozen=True, order=True, omit_defaults=True):
     task: int = 0
     latest: int | None = None
     seal: str = ""
+    bounds: str = ""
 
 
 def files_of(files: Iterable[Artefact], table: str) -> tuple[Artefact, ...]:

@@ -8,21 +8,21 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from coset.sources.file_columns import arrow_schema
 from coset.sources.files import Files, NewFile
 from coset.sources.parts_reader import left_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Repeat
-from partitioning.errors import OutcomeUnknown
+from partitioning.errors import OutcomeUnknown, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, PartitionSlice, Role
 from partitioning.model.graph import state_of
@@ -37,6 +37,7 @@ from spark_jobs.engine.arrays import COMPRESSED, LITTLE, numbers, together
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS
 from spark_jobs.engine.states import GOT
 from spark_jobs.engine.tally import destinations
+from spark_jobs.tables.column_bounds import Floats, RowsFile, bounds_in
 from spark_jobs.tables.footers import footer_in, seal
 from spark_jobs.tables.table_schema import table_schema
 
@@ -230,20 +231,20 @@ class Writers:
 
     def _partition(self, write: PlannedWrite, path: str, partition: int, batches: Sequence[pa.RecordBatch]) -> Artefact:
         """Write a partition of an upserted table. It may have no rows any more."""
+        floats = dict[str, Floats]()
 
         def to(sink: NewFile) -> list[PartitionSlice]:
-            schema, records = table_schema(write), 0
-            with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+            records = 0
+            with RowsFile(sink, table_schema(write), floats) as file:
                 for some in together(batches, _GROUP_ROWS, self.memory.sorted):
                     rows = pa.Table.from_batches(some)
                     stay = pc.invert(rows[GONE.name])
                     kept = rows.filter(pc.and_(stay, rows[GOT]) if write.is_beside(partition) else stay)
                     if len(kept):
-                        writer.write_table(made := self._with_origin(kept, write))
-                        records += len(made)
+                        records += file.write(self._with_origin(kept, write))
             return [PartitionSlice(partition, 0, sink.size, records)]
 
-        return self._put(Role.TABLE, write.declared.table, path, to)
+        return self._put(Role.TABLE, write.declared.table, path, to, floats)
 
     def _rows(
         self, role: Role, name: str, path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
@@ -251,22 +252,24 @@ class Writers:
         first = next((batch for batch in batches if len(batch)), None)
         if first is None:
             return None
+        floats = dict[str, Floats]()
 
         def write(sink: NewFile) -> int:
-            records = len(first)
-            with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-                writer.write_batch(first)
-                for batch in batches:
-                    writer.write_batch(batch)
-                    records += len(batch)
-            return records
+            with RowsFile(sink, schema, floats) as file:
+                return sum(map(file.write, chain((first,), batches)))
 
-        return self._put(role, name, path, write)
+        return self._put(role, name, path, write, floats)
 
     def _put(
-        self, role: Role, name: str, path: str, write: Callable[[NewFile], int | list[PartitionSlice]]
+        self,
+        role: Role,
+        name: str,
+        path: str,
+        write: Callable[[NewFile], int | list[PartitionSlice]],
+        floats: Mapping[str, Floats] | None = None,
     ) -> Artefact:
-        """Write a new file. `write` returns its number of records, or the slice of each partition."""
+        """Write a new file. `write` returns its number of records, or the slice of each partition. It finds what
+        there is of `floats`."""
         uri = self.order.uri(path)
         with reaching("the file cannot be written", uri, AGAIN):
             written, sink, size, etag = self.files.written(uri, write)
@@ -276,9 +279,14 @@ class Writers:
         parts = () if isinstance(written, int) else tuple(written)
         records = written if isinstance(written, int) else sum(part.records for part in parts)
         digest = f"sha256:{sink.digest.hexdigest()}"
-        footer = footer_in(sink.tail) if role is Role.TABLE else None
-        sealed = seal(size, etag, digest, footer.num_rows, footer.schema.to_arrow_schema()) if footer else ""
-        return Artefact(role, name, path, size, etag, digest, records, parts, seal=sealed)
+        if role is not Role.TABLE or (footer := footer_in(sink.tail)) is None:
+            return Artefact(role, name, path, size, etag, digest, records, parts)
+        if footer.num_rows != records:
+            what = f"the file has {footer.num_rows} records, {records} were written to it"
+            raise Refused.of(Kind.TASK_FILES, what, uri, Repeat(), file=path)
+        sealed = seal(size, etag, digest, records, footer.schema.to_arrow_schema())
+        bounds = bounds_in(footer, floats or {}, self.order.private or ())
+        return Artefact(role, name, path, size, etag, digest, records, parts, seal=sealed, bounds=bounds)
 
     def _with_lineage(self, batch: pa.RecordBatch, schema: pa.Schema, width: int) -> pa.RecordBatch:
         """Rows with the lineage columns, which a schema has after its first `width` columns."""

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,6 +15,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import copytree, rmtree
+from statistics import mean, median
 from threading import Thread
 from time import process_time
 from types import ModuleType
@@ -31,7 +33,7 @@ from pyiceberg.table import Table
 from bench.elsewhere import environment_of, python_of, variables_of
 from bench.party import JARS, PARTIES
 from coset.batches import publication
-from coset.batches.tables import iceberg
+from coset.batches.tables import iceberg, iceberg_files
 from coset.batches.tables.iceberg import follow, tidied
 from coset.sources.iceberg import rest_catalogue
 from coset.sources.iceberg.named_catalogue import TableChange, commit
@@ -226,49 +228,62 @@ def maintained(lake: Catalog, store: Store, sql: Callable[[str], object]) -> Non
 
 @pytest.mark.long
 @ways_to_update
+@pytest.mark.parametrize("kind", ["sql", "rest"])
 def test_what_it_costs_to_follow_is_printed(
+    kind: str,
     updates: str,
     proxy: FaultProxy,
-    catalogues: Made,
+    request: pytest.FixtureRequest,
     empty: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With `-s`: what publishing a small batch of two tables takes, and following it; and what both wrote."""
-    wire = FaultProxy(catalogues(warehouse=f"file://{tmp_path}/lake"))
-    asked_for(monkeypatch, uri=wire.url)
+    """With `-s`: what publishing a small batch of two tables takes, and following it, by turns with the footers of new
+    files and with what the log says of them. In SQL the catalogue's files lie in S3, in REST in a folder."""
+    wires = [proxy]
+    if kind == "rest":
+        wires.append(FaultProxy(request.getfixturevalue("catalogues")(warehouse=f"file://{tmp_path}/lake")))
+        asked_for(monkeypatch, uri=wires[1].url)
+    else:
+        warehouse = f"s3://test/{tmp_path.name}"
+        asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake.db", warehouse=warehouse, **iceberg_options())
     monkeypatch.setenv("NEWEST_UPDATES", updates)
-    said = list[str]()
+    spent, told, asked = defaultdict[str, list[tuple[float, int]]](list), iceberg_files._is_told, list[str]()
 
     def measured(module: ModuleType, name: str) -> None:
         does = getattr(module, name)
 
         def call(*given: Any) -> Any:
-            for each in (proxy, wire):
+            for each in wires:
                 each.asked()
             began = process_time()
             result = does(*given)
             took = 1000 * (process_time() - began)
-            said.append(f"{name}: {took:.0f} CPU ms, {len(proxy.asked())} + {len(wire.asked())} requests")
+            seen = [f"{method} {path.partition('?')[0]}" for each in wires for method, path in each.asked()]
+            turn = "footers" if number % 2 else "the log"
+            asked.extend(f"{name}, {turn}: {each}" for each in seen if number in (10, 11))
+            if number > 1:
+                spent[f"{name}, {turn}"].append((took, len(seen)))
             return result
 
         monkeypatch.setattr(module, name, call)
 
-    def stored() -> tuple[int, int]:
-        lake = (file.stat().st_size for file in (tmp_path / "lake").rglob("*") if file.is_file())
-        return sum(entry.size for entry in empty.list("tables/newest/")), sum(lake)
-
     measured(publication, "publish")
     measured(iceberg, "follow")
-    there_were = 0, 0
-    for number in range(8):
+    for number in range(12):
+        monkeypatch.setattr(iceberg_files, "_is_told", (lambda _: False) if number % 2 else told)
         arrive(empty, number, range(20_000) if not number else range(number, 20_000, 500))
         run()
-        now = stored()
-        said.append(f"{now[0] - there_were[0]:,} bytes of newest, {now[1] - there_were[1]:,} of the catalogue")
-        there_were = now
-    wire.stop()
-    print("", *said, sep="\n")
+    for each in wires[1:]:
+        each.stop()
+    means = {what: (median(took for took, _ in of), mean(n for _, n in of)) for what, of in spent.items()}
+    print("", *asked, *(f"{what}: {took:.0f} CPU ms, {n:.1f} requests" for what, (took, n) in means.items()), sep="\n")
+    for turn in ("footers", "the log"):
+        delta, lake = means[f"publish, {turn}"], means[f"follow, {turn}"]
+        print(
+            f"{kind}, {updates}, by {turn}: {lake[0] / delta[0]:.1f} x the CPU, {lake[1] / delta[1]:.1f} x the requests"
+        )
+    assert means["follow, the log"][1] < means["follow, footers"][1]
 
 
 @pytest.mark.long

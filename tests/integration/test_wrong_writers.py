@@ -34,6 +34,7 @@ from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.states import KeptByKey
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.writers import Writers
+from spark_jobs.tables.column_bounds import RowsFile
 from tests.histories import Click, History
 from tests.judged import BALANCE, COVERED, HASH, IN_PLACE, MEET, PRODUCED, Refusal, caught_by, refusal, saying
 from tests.landed import land_table
@@ -161,6 +162,22 @@ def written(ref: BatchRef, groups: Sequence[int]) -> list[Artefact]:
     ledger, plan = ref.load()
     found = [ledger.receipt(plan.batch, 0, number) for number in groups]
     return [file for one in found if one for task in one.tasks for file in task.left(Role.EXCHANGE)]
+
+
+class _Dropping(RowsFile):
+    """Loses the first row of what it is given."""
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> int:
+        super().write(rows.slice(1))
+        return len(rows)
+
+
+def test_a_file_of_a_table_that_lacks_a_row_is_refused_by_its_task(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "RowsFile", _Dropping)
+    with pytest.raises(Refused, match="the file has 8 records, 9 were written to it"):
+        run_groups(planned(store))
 
 
 def test_a_later_wave_waits_for_the_earlier(store: Store) -> None:

@@ -7,7 +7,6 @@ new version.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import time
@@ -45,6 +44,7 @@ from partitioning.model.graph import Write
 from partitioning.model.plan import PlannedWrite
 from partitioning.sections import many
 from partitioning.values import Value
+from spark_jobs.tables.column_bounds import Floats, RowsFile, bounds_in, with_figures
 from spark_jobs.tables.table_schema import folder, table_schema
 
 _OF_BATCH = re.compile(r"data/plan-([0-9]+)/attempt-")
@@ -192,17 +192,17 @@ def _files(ledger: Ledger, batch: int, table: str) -> tuple[Sequence[Artefact], 
 def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequence[Artefact], run: str) -> AddAction:
     """Write all rows of some files to one new file. Its name has that of this run: another's may be in the table
     already, and a run that ends early leaves half a file."""
+    plan = ledger.plan(batch)
     assert write is not None
+    assert plan is not None
     schema, path = table_schema(write), f"{compacted_in(batch, ledger.pipeline)}{run}.parquet"
     uri, arrow = f"{folder(ledger.store, write.declared.table)}/{path}", Files()
     with reaching("the file cannot be written", uri, AGAIN):
-        with (
-            arrow.create(uri) as sink,
-            pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer,
-        ):
+        floats, private = dict[str, Floats](), plan.private
+        with arrow.create(uri) as sink, RowsFile(sink, schema, floats) as made:
             for batch_of_rows in rows_of([ledger.uri(file.path) for file in files], schema):
-                writer.write_batch(batch_of_rows)
+                made.write(batch_of_rows)
         with arrow.open(uri) as written:
-            size = written.size()
-    records = sum(file.records for file in files)
-    return AddAction(path, size, {}, time.time_ns() // 1_000_000, False, json.dumps({"numRecords": records}))
+            size, said = written.size(), bounds_in(pq.read_metadata(written), floats, private)
+    stats = with_figures(said, numRecords=sum(file.records for file in files))
+    return AddAction(path, size, {}, time.time_ns() // 1_000_000, False, stats)

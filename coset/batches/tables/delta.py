@@ -7,7 +7,6 @@ version: after a lost race both are done again.
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +44,7 @@ from partitioning.model.artefact import Artefact, Role
 from partitioning.model.buckets import Buckets, buckets_of
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.root_names import TABLES
+from spark_jobs.tables.column_bounds import with_figures
 from spark_jobs.tables.table_schema import RESIDUE, folder
 
 _TRIES = 5
@@ -312,5 +312,5 @@ def added(file: Artefact, write: PlannedWrite) -> AddAction:
         partition_values={column: str(part.partition) for column in partitioned_by(write) for part in file.parts},
         modification_time=time.time_ns() // 1_000_000,
         data_change=True,
-        stats=json.dumps({"numRecords": file.records}),
+        stats=with_figures(file.bounds, numRecords=file.records),
     )

@@ -24,10 +24,13 @@ from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Write
 from spark_jobs.tables.table_schema import folder
 
+# Where a table has the files that batches wrote.
+BATCHES = "data/plan-"
+
 
 def compacted_in(batch: int, name: str) -> str:
     """The folder of a table with the compacted file of a batch, of the ledger `name`."""
-    return f"data/plan-{batch}/compacted-{name}/"
+    return f"{BATCHES}{batch}/compacted-{name}/"
 
 
 def held_in(log: DeltaTable) -> dict[str, int]:

@@ -22,6 +22,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from coset.batches.tables.delta import BUCKETS, buckets_in, newest_in
+from coset.batches.tables.held import BATCHES
 from coset.batches.tables.live_files import LiveFile, is_known, live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened
@@ -40,7 +41,7 @@ from coset.sources.iceberg.snapshots import PIPELINE
 from partitioning.commands import Iceberg, Repeat
 from partitioning.documents.document import canonical, digest, digest_of
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import Store
+from partitioning.documents.store import ATTEMPT, Store
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
 from partitioning.model.buckets import Buckets
@@ -112,20 +113,22 @@ def check_followable(write: PlannedWrite) -> None:
         raise Refused.of(Kind.TABLE_COLUMNS, what, f"table {table!r}", then, table=table) from error
 
 
-def follow(store: Store, pipeline: str, published: Plan | None = None, logs: Logs | None = None) -> tuple[str, ...]:
+def follow(
+    store: Store, pipeline: str, published: Plan | None = None, checked: int | None = None, logs: Logs | None = None
+) -> tuple[str, ...]:
     """Take the Iceberg tables of a pipeline to the versions of its tables, all at once where the catalogue can. Returns
     the names of those that it took there; none if the environment asks for none.
 
-    Whoever has just `published` a plan gives it, and the `logs` that it left. This may be repeated and raced. Raises
-    Refused, with all findings, if an Iceberg table is not one that follows this table, Unreachable if the catalogue
-    does not answer, and OutcomeUnknown if it did not say whether it has a snapshot.
+    Whoever has just `published` a plan gives it, the attempt that it `checked`, and the `logs` that it left. This may
+    be repeated and raced. Raises Refused, with all findings, if an Iceberg table is not one that follows this table,
+    Unreachable if the catalogue does not answer, and OutcomeUnknown if it did not say whether it has a snapshot.
     """
     if (place := asked()) is None or (plan := published or Ledger(store, pipeline).standing().published) is None:
         return ()
     logs, findings, taken = logs or Logs(), list[Finding](), set[str]()
     with catalogue_errors(place.catalogue, Iceberg(pipeline)):
         known = catalogue(place.catalogue, **ONLY_CURRENT)
-    left = [_Follower(store, plan, logs, known, place, write.declared.table) for write in plan.writes()]
+    left = [_Follower(store, plan, checked, logs, known, place, write.declared.table) for write in plan.writes()]
     for _ in range(_TRIES):
         changes, unsure, refused = _changes(left)
         findings += refused
@@ -203,9 +206,13 @@ def _make_namespace(known: Catalog, place: Namespace) -> None:
 class _Follower:
     """Takes one Iceberg table to the version of its Delta table."""
 
-    def __init__(self, store: Store, plan: Plan, logs: Logs, known: Catalog, place: Namespace, table: str) -> None:
+    def __init__(
+        self, store: Store, plan: Plan, checked: int | None, logs: Logs, known: Catalog, place: Namespace, table: str
+    ) -> None:
         self._ledger = Ledger(store, plan.pipeline)
         self._plan = plan
+        # How paths begin of files that are known to be there.
+        self._looked_at = () if checked is None else (f"{BATCHES}{plan.batch}{ATTEMPT}{checked}-",)
         self._logs = logs
         self._catalogue = known
         self._place = place
@@ -333,7 +340,7 @@ class _Follower:
         from coset.batches.tables.iceberg_files import DataFiles, Elsewhere  # noqa: PLC0415  an extra
 
         try:
-            return DataFiles(self._folder, metadata).described(files)
+            return DataFiles(self._folder, metadata).described(files, self._looked_at)
         except Elsewhere as elsewhere:
             then = "restore the table's _delta_log/ as it was written; then "
             raise Refused(self._unlike(str(elsewhere), then)) from elsewhere

@@ -139,7 +139,8 @@ class LogCopy:
         """Change the actions of a version that delta-rs has committed to the copy, and that is not stored yet."""
         path = self._path(_commit_key(version))
         actions = change(actions_in(path.read_bytes()))
-        path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        # Delta's kernel misreads escapes of some characters that need two.
+        path.write_text("".join(f"{json.dumps(action, ensure_ascii=False)}\n" for action in actions), "utf-8")
 
     def commit(self, version: int) -> bytes | None:
         """What a version committed, from the copy or the store."""

@@ -6,7 +6,6 @@ delta-rs reads and keeps deletion vectors, but writes none, so these actions are
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterator, Sequence
 
@@ -18,6 +17,7 @@ from coset.batches.tables.deletion_vectors import Vector, packed
 from coset.batches.tables.live_files import VARIANTS, VECTORS, LiveFile, has_vectors, identity
 from coset.batches.tables.log_copy import Action, TableLog
 from partitioning.documents.stores import store_at
+from spark_jobs.tables.column_bounds import with_figures
 
 _ENABLED = "delta.enableDeletionVectors"
 # What a table of a version demands of writers without naming it, by the version that first did.
@@ -70,8 +70,7 @@ def _removed(file: LiveFile, stamp: int) -> Action:
 
 def _added(dead: DeadRows, vector: Vector, stamp: int) -> Action:
     # Whoever wrote the file may not have counted it. Least and greatest values may be those of dead rows from now on.
-    said = json.loads(dead.file.added.get("stats") or "{}")
-    stats = json.dumps({**said, "numRecords": dead.of, "tightBounds": False})
+    stats = with_figures(dead.file.added.get("stats"), numRecords=dead.of, tightBounds=False)
     changed = {"stats": stats, "deletionVector": vector, "modificationTime": stamp, "dataChange": True}
     return {"add": {**dead.file.added, **changed}}
 

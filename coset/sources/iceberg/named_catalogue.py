@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from threading import get_ident
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from coset.sources.s3 import iceberg_options, is_denied
@@ -30,6 +33,7 @@ _REFUSED = {
     "UnauthorizedError",
 }
 
+_FILES = {"py-io-impl": "coset.sources.iceberg.lake_files.LakeFiles"}
 # Of the snapshots of a table a REST catalogue gives those that are current.
 ONLY_CURRENT = {"snapshot-loading-mode": "refs"}
 
@@ -57,13 +61,12 @@ def catalogue(name: str, **options: str) -> Catalog:
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415  an extra
     from pyiceberg.utils.config import Config  # noqa: PLC0415
 
-    said = iceberg_options() | cast(dict[str, str], Config().get_catalog_config(name) or {}) | options
+    configured = cast(dict[str, str], Config().get_catalog_config(name) or {})
+    said = _FILES | iceberg_options() | configured | options
     uri = "" if "py-catalog-impl" in said else said.get("uri", "")
     try:
         if said.get("type", "rest").lower() == "rest" and uri.startswith("http"):
-            from coset.sources.iceberg.rest_catalogue import RestWithin  # noqa: PLC0415  an extra
-
-            return RestWithin(name, **said)
+            return _rest(os.getpid(), get_ident(), name, tuple(sorted(said.items())))
         if said.get("type", "sql").lower() == "sql" and uri.startswith(("sqlite", "postgresql")):
             from coset.sources.iceberg.sql_catalogue import SqlTogether  # noqa: PLC0415  an extra
 
@@ -73,6 +76,14 @@ def catalogue(name: str, **options: str) -> Catalog:
         then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
         what = f"PyIceberg cannot load the catalogue {name}: {error}"
         raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
+
+
+@lru_cache(4)
+def _rest(process: int, thread: int, name: str, said: tuple[tuple[str, str], ...]) -> Catalog:
+    """A REST catalogue. A thread asks it once how it is configured, and again after an error."""
+    from coset.sources.iceberg.rest_catalogue import RestWithin  # noqa: PLC0415  an extra
+
+    return RestWithin(name, **dict(said))
 
 
 def commit(known: Catalog, changes: Sequence[TableChange]) -> None:
@@ -96,6 +107,7 @@ def catalogue_errors(where: str, then: Command) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        _rest.cache_clear()
         if is_refused(error):
             allowed = ("let the catalogue allow it, or correct PyIceberg's configuration of it, then ", then)
             what = f"the catalogue refuses what it is asked: {text_of(error)}"
