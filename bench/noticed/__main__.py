@@ -14,6 +14,7 @@ from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import shorten
 
 from bench.figures import put
 from bench.noticed.outcome import RETRIED, SYSTEMS, Outcome, Run
@@ -22,7 +23,7 @@ from partitioning.sections import Section, markdown
 from partitioning.texts import in_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "beside-others.md"
-_SHOWN = 1
+_SHOWN, _CUT = 1, 160
 
 
 class Part(StrEnum):
@@ -62,7 +63,7 @@ def of_tasks(found: Mapping[str, Outcome]) -> str:
 def _refusal(title: str, outcome: Outcome) -> Iterator[str]:
     if outcome.said:
         yield f"### {title}\n"
-        yield from (f"- {in_markdown(sentence)}" for sentence in outcome.said[:_SHOWN])
+        yield from (f"- {shorten(in_markdown(sentence), _CUT, placeholder=' …')}" for sentence in outcome.said[:_SHOWN])
         if (more := len(outcome.said) - _SHOWN) > 0:
             yield f"- and {more} more findings"
         yield f"\n{outcome.done}: {outcome.then.shown}.\n" if outcome.then else ""
