@@ -234,7 +234,7 @@ class Steps(Relations):
         """Store what a step makes of the newest rows of another: of those that there are now, less those that were."""
         assert isinstance(state, KeptByKey)
         now, was = (f"WITH {quote(step.inputs[0])} AS ({rows}) SELECT * FROM ({step.sql})" for rows in state.both)
-        read = dict.fromkeys((state.step.name, state_of(state.step.name)), state.step.key)
+        read = dict.fromkeys((state.made, state_of(state.step.name)), state.step.key)
         net_changes = net(f"({now}) UNION ALL ({taken_back(was)})")
         self.create_by_keys(step.name, net_changes, read, f"step {step.name!r}")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -66,10 +68,18 @@ class Relations:
             try:
                 self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
             except duckdb.Error as error:
-                if not keys or not all(keys.values()) or not _lacks_memory(error):
+                # A relation that is not cut would be read as a whole with each part.
+                if not _lacks_memory(error) or not all(keys.values()) or not self._read_by(sql) <= keys.keys():
                     raise
                 self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS FROM ({sql}) LIMIT 0")
                 self._insert_by_keys(name, sql, keys, {relation: relation for relation in keys}, 1, where)
+
+    def _read_by(self, sql: str) -> set[str]:
+        """The stored relations that a query names."""
+        ((parsed,),) = self.connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+        parts = list(_parts(json.loads(parsed)))
+        made = {each["key"] for part in parts for each in part.get("cte_map", {"map": ()})["map"]}
+        return {part["table_name"] for part in parts if part.get("type") == "BASE_TABLE"} - made
 
     def _insert_by_keys(
         self, name: str, sql: str, keys: Mapping[str, str], rows: Mapping[str, str], cut: int, where: str
@@ -95,19 +105,26 @@ class Relations:
     def _refuse_one_key(
         self, keys: Mapping[str, str], rows: Mapping[str, str], where: str, error: duckdb.Error
     ) -> None:
-        """Raise Refused if these rows are of one key, so that none of them can be done alone."""
+        """Raise the error if these rows are of one key, as none of them can be done alone, or of none. If the key is
+        large, that says it by its name."""
         each = (
             f"SELECT {quote(key)}::VARCHAR AS key, strlen(own::VARCHAR) AS size FROM temp.{quote(rows[one])} AS own"
             for one, key in keys.items()
         )
-        found = f"SELECT min(key), max(key), count(*), sum(size) FROM ({' UNION ALL '.join(each)})"
-        key, last, count, size = self.connection.execute(found).fetchall()[0]
-        if key == last:
-            shown, has = MASK if self._order.private else key, self._memory.bytes
-            what = f"the key {shown!r} has {count:,} rows of {size:,} bytes, and a task may hold {has:,}"
-            more = max(2 * has, has + 16 * size) // 1_000_000
-            needs = f"give tasks more memory, at first `--memory {more}MB`, or leave out columns that are wide, then "
-            raise Refused.of(Kind.MEMORY, what, f"{where}, {self._order}", (needs, Repeat()), key=shown) from error
+        found = (
+            f"SELECT min(key), max(key), count(*) - count(key), count(*), sum(size) FROM ({' UNION ALL '.join(each)})"
+        )
+        key, last, nulls, count, size = self.connection.execute(found).fetchall()[0]
+        if key != last or 0 < nulls < count:
+            return
+        has = self._memory.bytes
+        if not count or 16 * size < has:
+            raise error
+        shown = MASK if self._order.private else key or "NULL"
+        what = f"the key {shown!r} has {count:,} rows of {size:,} bytes, and a task may hold {has:,}"
+        more = max(2 * has, has + 16 * size) // 1_000_000
+        needs = f"give tasks more memory, at first `--memory {more}MB`, or leave out columns that are wide, then "
+        raise Refused.of(Kind.MEMORY, what, f"{where}, {self._order}", (needs, Repeat()), key=shown) from error
 
     def drop(self, name: str) -> None:
         """Forget what was stored under a name."""
@@ -149,6 +166,14 @@ class Relations:
             if batch is None:
                 return
             yield batch
+
+
+def _parts(tree: Any) -> Iterator[Mapping[str, Any]]:
+    """All objects within a parsed query."""
+    if isinstance(tree, dict):
+        yield tree
+    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _parts(child)
 
 
 def _lacks_memory(error: Exception) -> bool:

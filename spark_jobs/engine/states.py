@@ -152,10 +152,15 @@ class KeptByKey(TaskState):
         return _key(self._keeps)
 
     @property
-    def rows(self) -> str:
-        """The relation with the new state of this batch's keys."""
+    def made(self) -> str:
+        """The name of the relation with the new state of this batch's keys."""
         is_another = self.step.function or self.step.op is Op.TABLE
-        return quote(f"{self.step.name}.state@made" if is_another else self.step.name)
+        return f"{self.step.name}.state@made" if is_another else self.step.name
+
+    @property
+    def rows(self) -> str:
+        """That relation in SQL."""
+        return quote(self.made)
 
     @property
     def both(self) -> tuple[str, str]:

@@ -112,6 +112,8 @@ def test_kept_records_of_a_stream_have_no_values_of_other_columns(
 ) -> None:
     file = written(tmp_path, STREAM, LATEST)
     succeeded("run", file, *LOCAL)
+    append(orders.refresh(), [{"customer": "c9", "amount": 100, "rank": 30}])
+    succeeded("run", file, *LOCAL)
     change(orders, "amount", "rank")
     append(orders.refresh(), [{"customer": "c0", "amount": 200, "rank": 20}])
     found = told(Kind.STREAM_COLUMNS, "run", file, *LOCAL)

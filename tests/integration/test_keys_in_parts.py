@@ -168,3 +168,21 @@ def test_a_key_that_is_too_large_alone_is_named_with_the_memory_that_does(
     pipeline.stream("one", key="k", partitions=1, private=["k"]).aggregate("list(text ORDER BY text) AS a").write("t")
     with Local(processes=1, memory="16MB") as runner, pytest.raises(Refused, match="the key '•••' has 8,000 rows of"):
         run_batch(next_batch(pipeline, f"file://{tmp_path}/other"), runner, None, silently)
+
+
+def test_changes_of_a_kept_table_are_told_once(tmp_path: Path) -> None:
+    source, root, count = f"file://{tmp_path}/topics", f"file://{tmp_path}/store", 6000
+    pipeline = Pipeline("parts", source=source)
+    pipeline.table("one", key="k", partitions=1, kept=True).select("text, v").write("t", mode="changelog")
+    with Local(processes=1, memory="16MB") as runner:
+        for first in (0, count):
+            texts = [f"{number * 7919 + first:x}".ljust(900 + number % 300, ".") for number in range(count)]
+            rows = {"k": [f"{number}" for number in range(count)], "v": range(first, first + count), "text": texts}
+            land_file(pa.table(rows), "one", source, 0, first)
+            run_batch(next_batch(pipeline, root, Settings.parse(scheme="tasks(1)")), runner, None, silently)
+    with opened_whole(folder(store_at(root), "t")) as table, duckdb.connect() as connection:
+        assert table is not None
+        rows = live_rows(table)
+        found = connection.sql("SELECT _change_type, count(*) FROM rows GROUP BY ALL ORDER BY ALL").fetchall()
+        del rows
+    assert found == [("delete", count), ("insert", 2 * count)]
