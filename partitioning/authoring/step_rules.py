@@ -230,7 +230,8 @@ def _is_not_its_query(flow: ChangingSteps, mode: str, where: str) -> Iterator[Fi
         what, then = f"{means.step}: {means.why}", means.instead
     elif mode == Mode.UPSERT and not (means.changes or means.rows is RowKind.ALL or means.asked or flow.tells_rows):
         what = f"of a key that comes again in {flow.step} only the row of its last batch would stay"
-        then = f"take the latest of each key, or a running total: combine(…, running=True); {of_batch}"
+        total = "take the latest of each key, or a running total: combine(…, running=True)"
+        then = f"{total}; {of_batch} and no batch has a key twice"
     elif mode == Mode.UPSERT and means.rows is RowKind.ALL and not flow.tells_rows:
         what = f"{flow.step} has all its rows in each batch, and a key that has none any more would keep the row it had"
         then = f"use mode={Mode.REPLACE.value!r}"

@@ -156,7 +156,7 @@ class _Query:
         step = self._steps.get(self._write.step)
         if step and is_log(step):
             yield "-- These are the rows that have come and not gone, as those of the table are by:"
-            yield f"-- {left_of(quote(self._write.table))}"
+            yield f"-- SELECT *, '{COMES}' AS {CHANGE_TYPE} FROM ({left_of(quote(self._write.table))})"
         if self._means.instead:
             yield f"-- Instead: {self._means.instead}."
 

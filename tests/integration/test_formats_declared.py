@@ -393,7 +393,7 @@ def test_a_backfill_asks_about_a_cast_that_was_taken_back_unless_it_reads_the_fi
         run_again(store, plain, tmp_path)
     (finding,) = refused.value.findings
     assert 'declare it: `cast={"n": "BIGINT"}`' in finding.then
-    assert "coset backfill evolving --from 0 --input repaired" in finding.then
+    assert "coset backfill evolving --from 0 --cascade --input repaired" in finding.then
     assert run_again(store, plain, tmp_path, repaired=True) == [("a", "DOUBLE")] * 2
     assert run_again(store, cast, tmp_path) == [("a", "BIGINT")] * 2
 

@@ -380,5 +380,5 @@ def test_a_table_keeps_its_mode(store: Store, tmp_path: Path) -> None:
         )
         return pipeline
 
-    with pytest.raises(Refused, match="the table was not written in mode 'append' before: it is partitioned"):
+    with pytest.raises(Refused, match="the table was upserted before: it is partitioned"):
         Tables(store, tmp_path, otherwise).planned({"key-1": 2})

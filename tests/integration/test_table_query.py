@@ -99,7 +99,8 @@ def published(shop: Mapping[str, Any], table: str, query: str) -> tuple[Counter[
         rows = alone.from_arrow(there.rows)
         if log := re.search(r"^-- (SELECT .* FROM \"moves\" WHERE .*)$", query, re.M):
             alone.register("moves", there.rows)
-            rows = alone.sql(f"SELECT *, 'insert' AS _change_type FROM ({log[1]})")
+            rows = alone.sql(log[1])
+            assert rows.columns == right.columns
         return Counter(right.project(listed).fetchall()), Counter(rows.project(listed).fetchall())
 
 

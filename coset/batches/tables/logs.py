@@ -212,7 +212,8 @@ def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
     """
     where, mode = table.table_uri, write.declared.mode
     if table.metadata().partition_columns != partitioned_by(write):
-        what = f"the table was not written in mode {mode.value!r} before: it is partitioned in another way"
+        was = "not upserted" if mode.by_key else "upserted"
+        what = f"the table was {was} before: it is partitioned in another way"
         then = "keep the mode, or write to a table of another name"
         raise Refused.of(Kind.TABLE_MODE, what, where, then, table=write.declared.table, mode=mode)
     if not mode.keeps:
