@@ -77,7 +77,9 @@ class Relations:
     def _read_by(self, sql: str) -> set[str]:
         """The stored relations that a query names."""
         ((parsed,),) = self.connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-        parts = list(_parts(json.loads(parsed)))
+        tree = json.loads(parsed)
+        assert not tree["error"], sql
+        parts = list(_parts(tree))
         made = {each["key"] for part in parts for each in part.get("cte_map", {"map": ()})["map"]}
         return {part["table_name"] for part in parts if part.get("type") == "BASE_TABLE"} - made
 
