@@ -15,7 +15,6 @@ from coset.batches.key_search import HowSure, KeySearch, Placing, Tried
 from coset.sources.formats.json_types import json_columns
 from coset.sources.framed_sample import Ask, FramedSample, framed_sample, object_of, plain_keys
 from coset.sources.kafka.properties import PROPERTIES, properties
-from coset.sources.kafka.registry import Registry
 from coset.sources.landed_topic import SeenTopic
 from partitioning.model.key_schemas import Framing, KeySchema
 from partitioning.model.placement import JAVA, KeyFormat
@@ -115,6 +114,8 @@ def _registry(topic: str) -> Ask | None:
     """What asks the registry that the properties name; None if they name none."""
     if "url" not in properties().registry:
         return None
+
+    from coset.sources.kafka.registry import Registry  # noqa: PLC0415  an extra
 
     return Registry(topic, "key").of_ids
 

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"boto3", "botocore", "pyspark", "pyarrow", "duckdb", "deltalake", "airflow", "great_expectations", "numpy"}
+EXTRAS = {"airflow", "confluent_kafka", "grpc", "httpx2", "pyiceberg", "pyspark"}
 # msgspec takes typing_extensions where it is there.
 CODEC = {"msgspec", "typing_extensions"}
 IN_S3 = "partitioning.documents.s3_store"
@@ -44,6 +45,13 @@ def test_no_light_import_brings_a_heavy_one() -> None:
     assert loaded("coset.testing") - CODEC == {"coset", "partitioning"}
     looking = ("backfills", "batches", "metrics", "plans", "state", "status", "trial")
     assert "great_expectations" not in loaded(*(f"coset.cli.{name}" for name in looking))
+
+
+def test_commands_need_no_extra_before_they_use_it() -> None:
+    files = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / "coset/cli").rglob("[!_]*.py"))
+    modules = {".".join(path.parts) for path in files} - {"coset.cli.registered_keys"}
+    code = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS})); import {', '.join(sorted(modules))}"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "dags/pipelines").glob("[!_]*.py")))
