@@ -171,12 +171,13 @@ def verify(
             mine = part if isinstance(part, KeyPart) else part(write.table)
             version: int | None = None
             since, replaces = 0, replaces_one_batch(pipeline, write, means[write.table])
-            found: Difference | str = _why_not(flows[write.table], write, means[write.table], taken)
+            found: Difference | str = _why_not(flows[write.table], write, means[write.table], taken, replaces=replaces)
             try:
                 if not found and as_of is not None:
                     version = version_of_batch(ledger, write.table, taken.written[write.table], newest)
                 if not found:
-                    since = _since(flows[write.table], write, means[write.table], taken)
+                    last = published.batch if replaces else 0
+                    since = _since(flows[write.table], write, means[write.table], taken, last)
                     found = _verified(flows[write.table], write, store, taken, mine, runner, version, since, compare)
             except Refused as refusal:
                 refused += (finding for finding in refusal.findings if finding not in refused)
@@ -277,15 +278,14 @@ def replaces_one_batch(pipeline: Pipeline, write: Write, means: Meaning) -> bool
     return not write.mode.keeps and of_one_batch(means, (step for step in pipeline.steps if step.name in above))
 
 
-def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> int:
-    """The batch from which on a table can be held against its query: 0 if no record is gone, the last one if it
-    replaces the rows before.
+def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken, since: int) -> int:
+    """The batch from which on a table, whose rows are of no batch before `since`, can be held against its query: that
+    one if no record is gone.
 
     Raises Refused with what is gone if rows of then may depend on it, or do not say of which batch they are.
     """
-    last = taken.published.batch if replaces_one_batch(only, write, means) else 0
-    if not (lost := taken.lost(only, last)):
-        return last
+    if not (lost := taken.lost(only, since)):
+        return since
     first = taken.first_whole(lost)
     stateless = means.rows is RowKind.RECORDS and not any(step.state for step in only.steps)
     if first is None or not (stateless and write.lineage and write.mode.only_adds):
@@ -315,13 +315,13 @@ def _has_moved(ledger: Ledger, published: Plan) -> bool:
     return now.published != published or decided or half(ledger.store, ledger.pipeline) is not None
 
 
-def _why_not(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str:
+def _why_not(only: Pipeline, write: Write, means: Meaning, taken: _Taken, *, replaces: bool) -> str:
     """Why a table has no query over all records, or none that is computed here. Empty if it has."""
     if write.table not in taken.written:
         return "no batch has written it yet"
     if named := [step.name for step in only.steps if step.on_dataframes]:
         return f"{', '.join(named)} is a function on Spark's DataFrames, which is not run here"
-    if replaces_one_batch(only, write, means):
+    if replaces:
         if (wrote := taken.written[write.table]) != taken.published.batch:
             return f"batch {wrote} wrote it last, which is not the last one"
     elif means.rows is RowKind.OF_BATCH:

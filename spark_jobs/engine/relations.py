@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -22,6 +20,7 @@ from partitioning.model.streams import Column
 from partitioning.model.task_memory import TaskMemory
 from spark_jobs.engine.arrays import together
 from spark_jobs.engine.intake import Intake
+from spark_jobs.sql.expressions import objects, parsed
 
 # DuckDB's own size of a row group, and how many of its rows are asked for at once: nobody knows how wide they are.
 RESULT_ROWS, _ASKED_ROWS = 122_880, 8192
@@ -76,12 +75,11 @@ class Relations:
 
     def _read_by(self, sql: str) -> set[str]:
         """The stored relations that a query names."""
-        ((parsed,),) = self.connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-        tree = json.loads(parsed)
+        tree = parsed(self.connection, sql)
         assert not tree["error"], sql
-        parts = list(_parts(tree))
-        made = {each["key"] for part in parts for each in part.get("cte_map", {"map": ()})["map"]}
-        return {part["table_name"] for part in parts if part.get("type") == "BASE_TABLE"} - made
+        found = list(objects(tree))
+        made = {cte["key"] for each in found for cte in each.get("cte_map", {"map": ()})["map"]}
+        return {each["table_name"] for each in found if each.get("type") == "BASE_TABLE"} - made
 
     def _insert_by_keys(
         self, name: str, sql: str, keys: Mapping[str, str], rows: Mapping[str, str], cut: int, where: str
@@ -168,14 +166,6 @@ class Relations:
             if batch is None:
                 return
             yield batch
-
-
-def _parts(tree: Any) -> Iterator[Mapping[str, Any]]:
-    """All objects within a parsed query."""
-    if isinstance(tree, dict):
-        yield tree
-    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _parts(child)
 
 
 def _lacks_memory(error: Exception) -> bool:

@@ -5,7 +5,6 @@ What differs between versions lies in `engine_changes.json`; `python -m tests.en
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.streams import Column
 from partitioning.model.watermarks import EventTime
 from partitioning.values import Value
-from spark_jobs.sql.expressions import nodes
+from spark_jobs.sql.expressions import nodes, parsed
 
 HERE = duckdb.__version__
 # Types that not each pipeline has, with the words by which SQL comes to one that no column has.
@@ -150,8 +149,7 @@ def _used(graph: Graph) -> list[_Use]:
     may_fail = any(stream.sets_aside for stream in graph.streams)
     with connect_to_ask() as connection:
         for user, sql in _queries(graph):
-            ((serialised,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-            tree = json.loads(serialised)
+            tree = parsed(connection, sql)
             assert not tree["error"], sql
             tried = {id(node) for each in nodes(tree) if (part := _tried(each)) for node in nodes(part)}
             for node in nodes(tree):

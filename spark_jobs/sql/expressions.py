@@ -58,22 +58,23 @@ _FUNCTIONS = """
 
 def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
     """The parse tree of a list of expressions. Raises Refused with one finding if the text is something else."""
-    parsed = _parsed(connection, text)
-    if parsed["error"]:
-        raise Refused(_unfit(parsed["error_message"], text, _word_of_sql(connection, text)))
-    if len(parsed["statements"]) != 1 or parsed["statements"][0]["node"]["type"] != "SELECT_NODE":
+    found = parsed(connection, f"SELECT {text}")
+    if found["error"]:
+        raise Refused(_unfit(found["error_message"], text, _word_of_sql(connection, text)))
+    if len(found["statements"]) != 1 or found["statements"][0]["node"]["type"] != "SELECT_NODE":
         raise Refused(_unfit("only a list of SELECT expressions is allowed here", text))
     # A comment at the end swallows the added comma, which then is no token.
     if duckdb.tokenize(f"{text},")[-1][0] != len(text.encode()):
         what = "a comment at the end hides what follows it"
         raise Refused.of(Kind.SQL, what, text, "leave it out, or end its line", text=text)
-    tree: Tree = parsed["statements"][0]["node"]
+    tree: Tree = found["statements"][0]["node"]
     return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree
 
 
-def _parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Any:
-    ((parsed,),) = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}"]).fetchall()
-    return json.loads(parsed)
+def parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
+    """What DuckDB reads in SQL: parse trees, or an error."""
+    ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    return json.loads(text)
 
 
 def _word_of_sql(connection: duckdb.DuckDBPyConnection, text: str) -> str:
@@ -88,7 +89,7 @@ def _word_of_sql(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     words = {found[0].decode() for begin in begins if (found := re.compile(rb"[A-Za-z]\w*").match(encoded, begin))}
     for word in sorted(words):
         quoted = re.sub(rf'(?<![\w"]){word}(?![\w"])', f'"{word}"', text)
-        if not _parsed(connection, quoted)["error"]:
+        if not parsed(connection, f"SELECT {quoted}")["error"]:
             return word
     return ""
 
@@ -102,15 +103,19 @@ def _unfit(what: str, text: str, word: str = "") -> Finding:
     return Finding.of(Kind.SQL, what, text, then, wrong=what)
 
 
-def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
-    """All expressions in a parse tree, or in several."""
+def objects(tree: Any) -> Iterator[Mapping[str, Any]]:
+    """All that a parse tree, or several, is made of."""
     if isinstance(tree, dict):
-        if "class" in tree:
-            yield tree
+        yield tree
         tree = list(tree.values())
     if isinstance(tree, list):
         for child in tree:
-            yield from nodes(child)
+            yield from objects(child)
+
+
+def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
+    """All expressions in a parse tree, or in several."""
+    return (each for each in objects(tree) if "class" in each)
 
 
 def columns_named(tree: Any) -> Iterator[tuple[str, ...]]:

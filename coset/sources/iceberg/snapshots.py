@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from coset.sources.iceberg.data_files import rows_at
 from partitioning.commands import Forget, Repeat, Then
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING
-
-from coset.sources.iceberg.data_files import rows_at
-
-if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile, ManifestEntry
-
 
 _NO_ROWS = np.empty(0, np.int64)
 
