@@ -200,7 +200,7 @@ def _going_on(plan: Plan, published: Plan | None, asked: Sequence[str]) -> str:
     if not on or plan.batch in plan.accepted_by_name.values():
         return ""
     line = f'pipeline.changed("{on[0]}", anew="why")'
-    then = f"`{line}` in the pipeline and `coset replan` begin anew"
+    then = f"to begin anew, say `{line}` in the pipeline and replan the batch"
     return f"; nothing of {' and '.join(on)} changed, so what was kept goes on: {then}"
 
 
@@ -325,7 +325,7 @@ def _taken_up_again(plan: Plan, standing: Standing, asked: Settings) -> str:
     if changed := changed_code(plan):
         sentence = f"{sentence}, with other code of {' and '.join(changed)} than when it was planned"
     told = ignored(plan, asked)
-    return f"{sentence}{told}: `coset replan` in place of this command plans anew, with them" if told else sentence
+    return f"{sentence}{told}: replan the batch to have them" if told else sentence
 
 
 def ignored(plan: Plan, asked: Settings) -> str:

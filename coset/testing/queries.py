@@ -87,8 +87,8 @@ def _is_printed(pipeline: Pipeline, write: Write) -> bool:
 def _by_duckdb(pipeline: Pipeline, ledger: Ledger, plan: Plan, write: Write) -> Difference:
     upto = balance(ledger, plan)
     skipped = [each.offsets for each in upto.skipped]
-    with duckdb.connect() as alone, published_rows(pipeline, write, ledger.store) as published:
-        right = alone.sql(table_query(pipeline, plan, write.table, skipped, upto.doubled or ()))
+    with duckdb.connect() as connection, published_rows(pipeline, write, ledger.store) as published:
+        right = connection.sql(table_query(pipeline, plan, write.table, skipped, upto.doubled or ()))
         return difference(published, right.to_arrow_reader(), write.key)
 
 

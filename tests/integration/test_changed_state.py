@@ -284,8 +284,8 @@ def test_a_step_that_did_not_change_begins_anew_if_the_pipeline_says_so(history:
     taken = history.next(Settings(begin_anew=("totals",)))
     assert taken.plan
     assert not taken.plan.anew
-    assert "nothing of totals changed, so what was kept goes on: `pipeline.changed(" in taken.sentence
-    assert taken.sentence.endswith("in the pipeline and `coset replan` begin anew")
+    assert "nothing of totals changed, so what was kept goes on: to begin anew, say `pipeline.ch" in taken.sentence
+    assert taken.sentence.endswith("in the pipeline and replan the batch")
 
 
 @pytest.mark.parametrize(

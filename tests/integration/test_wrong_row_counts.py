@@ -163,7 +163,7 @@ def test_an_open_batch_says_that_it_was_not_asked_for(clicks: Clicks, store: Sto
     clicks.planned(totals)
     asked = Settings.parse(take_away=["totals"], begin_anew=["totals"], go_on=["totals"])
     _, said = steps.plan(clicks.pipeline(totals), store.root, asked)
-    assert "the stored plan is used, the requested take-away and begin-anew and go-on ignored: `coset replan" in said
+    assert "the stored plan is used, the requested take-away and begin-anew and go-on ignored: replan the batch" in said
 
 
 def test_an_open_batch_keeps_what_a_step_kept_until_it_is_planned_anew_with_its_name(
@@ -175,7 +175,7 @@ def test_an_open_batch_keeps_what_a_step_kept_until_it_is_planned_anew_with_its_
     asked = Settings.parse(begin_anew=["totals", "sums"], take_away=["totals"])
     pipeline = clicks.pipeline(totals_under_another_name)
     _, said = steps.plan(pipeline, store.root, asked)
-    assert "the requested take-away and begin-anew ignored: `coset replan` in place of this" in said
+    assert "the requested take-away and begin-anew ignored: replan the batch to have them" in said
     _, ref, said = steps.replan(pipeline, store.root, asked, "as it said")
     assert ref is not None
     assert ref.load()[1].anew == ("sums",)
