@@ -111,10 +111,14 @@ def _columns(row: str) -> dict[str, str]:
 
 
 class TableComparison(Difference, frozen=True, kw_only=True):
-    """The rows that a batch wrote to a table before, and those that it writes now."""
+    """The rows that a batch wrote to a table before, and those that it writes now.
+
+    If a `step` is given, these are all rows of an upserted table: others changed it, and the step keeps its rows.
+    """
 
     batch: int
     table: str
+    step: str | UnsetType = UNSET
 
 
 class StateComparison(Difference, frozen=True, kw_only=True):
@@ -200,8 +204,13 @@ class Comparison(Document, frozen=True):
 
     @property
     def kept_otherwise(self) -> tuple[str, ...]:
-        """The steps whose state differs from the one that later batches continued from."""
-        return tuple(state.step for state in self.states if not state.stays)
+        """The steps whose state differs from the one that later batches continued from, or from their table."""
+        return (*(state.step for state in self.states if not state.stays), *self.taken_back.values())
+
+    @property
+    def taken_back(self) -> dict[str, str]:
+        """The upserted tables in which changes of others are taken back, with the steps that keep their rows."""
+        return {table.table: table.step for table in self.tables if isinstance(table.step, str)}
 
     @property
     def compared_with(self) -> dict[int, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import quote
+from partitioning.model.mark_columns import in_words
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column
 from spark_jobs.sql.expressions import Tree, columns_named, names_made
@@ -69,8 +70,10 @@ class KnownRelations(dict[str, RelationColumns]):
         return next((each.type for each in self[name].columns if each.name == column), "missing")
 
     def listed(self, inputs: Sequence[str]) -> str:
-        """The inputs with their columns, for people."""
-        known = {name: [column.name for column in self[name].columns] for name in inputs}
+        """The inputs with their columns, for people: not those with marks, which no expression names."""
+        known = {
+            name: [each.name for each in self[name].columns if in_words(each.name) == each.name] for name in inputs
+        }
         return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in known.items())
 
 

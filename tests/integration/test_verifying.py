@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -168,6 +169,26 @@ def test_rows_of_a_backfill_are_not_those_that_were_verified(place: Trial, tmp_p
     assert "Table raw: verified to batch 2: all keys." in coset(place, "status", file)
     coset(place, "backfill", file, "--from", "2", "--why", "to see", "--runner", "local", "--scheme", "tasks(4)")
     assert "Table raw: no sample is known to be equal." in coset(place, "status", file)
+
+
+@pytest.mark.parametrize("cascade", [True, False])
+def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_that_is_advised(
+    place: Trial, tmp_path: Path, cascade: bool
+) -> None:
+    file, where = file_of(place, tmp_path), folder(store_of(place), "newest")
+    DeltaTable(where).delete("k = 'k3'")
+    DeltaTable(where).update(predicate="k = 'k4'", updates={"n": "7"})
+    coset(place, "accept-changes", "newest", "--up-to", "5", "--why", "to see")
+    found = coset(place, "verify", file, "--table", "newest", code=3)
+    assert "backfill" in found
+    words = ("--from", "0", "--cascade") if cascade else ("--from", "2")
+    told = coset(place, "backfill", file, *words, "--why", "to see", "--runner", "local")
+    assert "The changes of others in newest would be taken back." in told
+    (digest,) = re.findall(r"--approve (sha256:[0-9a-f]+)", told)
+    coset(place, "swap", file, "0", "--approve", digest, "--why", "to see")
+    assert "is its query" in coset(place, "verify", file, "--table", "newest")
+    coset(place, "undo", file, "0", "--why", "to see")
+    assert "the rows of 2 keys differ" in coset(place, "verify", file, "--table", "newest", code=3)
 
 
 def test_who_may_only_read_is_told_the_answer_and_that_nobody_remembers_it(place: Trial, tmp_path: Path) -> None:

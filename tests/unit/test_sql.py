@@ -38,6 +38,15 @@ def test_a_result_has_the_columns_that_duckdb_gives_it() -> None:
     }
 
 
+def test_no_column_with_marks_is_offered() -> None:
+    def changing(flights: Flow, _: Flow) -> None:
+        late = flights.latest("hops", name="newest").filter("dep_delay > 3", name="late")
+        late.rekey("plac", name="placed").aggregate("count(*) AS n").write("t", mode="upsert")
+
+    (finding,) = findings(changing)
+    assert finding.then == "correct the name; late.changes has tailnum, dep_delay, hops, place, _offset, _partition"
+
+
 def test_columns_that_are_unknown_nameless_or_of_the_other_side_are_named() -> None:
     (finding,) = findings(lambda flights, _: flights.filter("dep_dela > 3", name="late").to_stream().write("t"))
     assert finding.what == "there is no column 'dep_dela'"

@@ -311,7 +311,7 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
         back = taken_back(store, backfill)
         put_comparison(site := Site(docs, store), found, blockers(store, backfill, found), back)
         note_backfill(site, backfill.pipeline, backfill.number, f"{backfill}, compared: {found}; not swapped in")
-    if not found.same and not found.changes and not found.may_differ and not found.repairs:
+    if not (found.same or found.changes or found.may_differ or found.repairs or found.taken_back):
         what = f"the pipeline is the same, but its rows are not: {found}"
         where = f"{store.root}/{comparison_key(backfill)}"
         then = "report it: another scheme must not change a result, unless sums of floats depend on their order"

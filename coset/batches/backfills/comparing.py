@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -10,10 +10,12 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 
 from coset.batches.auditing import audit_tables
+from coset.batches.backfills.effects import replaced
 from coset.batches.backfills.repaired import added_digest, input_changes
 from coset.batches.backfills.swaps import in_force, state_ledger
 from coset.batches.compared_rows import compared, rows_of
 from coset.batches.kept import KeptState, kept_states, rows_kept
+from coset.batches.tables.first_rows import all_rows
 from coset.batches.tables.held import uris_of
 from partitioning.commands import Run
 from partitioning.diff.table_changes import results
@@ -61,6 +63,7 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
         engines |= {difference.engines: None} if difference.engines else {}
     last = backfill.batches[-1]
     states = tuple(_states(state_ledger(store, backfill.pipeline, last), now, last))
+    tables.extend(_changed_by_others(store, backfill, layers.top(last), {each.step for each in states if each.stays}))
     return Comparison(
         backfill.pipeline,
         backfill.number,
@@ -140,6 +143,29 @@ def _tables(
             )
             found = compared(rows_before, rows_now, write.declared.key, old[0].private | new[0].private)
             yield TableComparison(*astuple(found), batch=batch, table=table)
+
+
+def _changed_by_others(store: Store, backfill: Backfill, before: Ledger, kept: Set[str]) -> Iterator[TableComparison]:
+    """The upserted tables that have other rows than the steps which keep these, although a backfill up to the newest
+    batch keeps the same: others changed them, and that was accepted."""
+    published, last = Ledger(store, backfill.pipeline).standing().published, backfill.batches[-1]
+    were = before.plan(last)
+    if were is None or published is None or published.batch != last:
+        return
+    there = {write.declared.table for write in were.writes() if write.declared.mode.by_key}
+    given = dict(replaced(store, backfill.pipeline, backfill.number, backfill.batches))
+    for table, rows in sorted(given.items()):
+        write = rows.write
+        if table not in there or write.declared.step not in kept:
+            continue
+        columns = {column.name for column in write.columns}
+        uris = [Ledger(store, backfill.name).uri(file.path) for file in rows.files]
+        with all_rows(store, table) as old:
+            new = rows_of(uris, table_schema(write))
+            was, now = (_without(each, {*each.schema.names} - columns) for each in (old, new))
+            found = compared(was, now, write.declared.key, were.private)
+        if not found.same:
+            yield TableComparison(*astuple(found), batch=last, table=table, step=write.declared.step)
 
 
 def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:

@@ -101,7 +101,7 @@ def effect_of(store: Store, decided: Sequence[Swap], undone: Mapping[str, int] |
     swap = decided[-1]
     if swap.turn is SwapKind.CANCEL:
         return Effect({}, {})
-    replacements = dict(_replacements(store, swap)) if swap.keeps else {}
+    replacements = dict(replaced(store, swap.pipeline, swap.backfill, swap.batches)) if swap.keeps else {}
     if undone is not None:
         replacements = {
             table: Replacement(change.write, (), undone[table] - 1 if table in undone else None)
@@ -146,16 +146,16 @@ def _exchanges(store: Store, decided: Sequence[Swap]) -> dict[str, Exchange]:
     return changed
 
 
-def _replacements(store: Store, swap: Swap) -> Iterator[tuple[str, Replacement]]:
+def replaced(store: Store, pipeline: str, backfill: int, batches: Sequence[int]) -> Iterator[tuple[str, Replacement]]:
     """The upserted tables of a backfill, with all their rows after it."""
     held: dict[str, tuple[PlannedWrite, dict[int, list[Artefact]]]] = {}
-    ledger = Ledger(store, name_of(swap.pipeline, swap.backfill))
-    for batch in swap.batches:
+    ledger = Ledger(store, name_of(pipeline, backfill))
+    for batch in batches:
         for write, files in _all_rows(ledger, batch):
             if write.declared.mode.by_key:
                 _, rows = held.get(write.declared.table, (write, {}))
                 held[write.declared.table] = write, _after(rows, write, files)
-    last = ledger.plan(swap.batches[-1])
+    last = ledger.plan(batches[-1])
     assert last is not None
     for table, (write, rows) in held.items():
         files = tuple(file for files_of_one in rows.values() for file in files_of_one)

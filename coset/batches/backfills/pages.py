@@ -240,6 +240,8 @@ def _notes(found: Comparison, blockers: Iterable[Finding], shown: Shown) -> Iter
     yield f"Compared: {found}."
     if found.changes:
         yield f"The pipeline was changed: {'; '.join(found.changes)}."
+    if found.taken_back:
+        yield f"The changes of others in {', '.join(found.taken_back)} would be taken back."
     for was, now in found.engines or ():
         yield f"It was run in DuckDB {now}, before in {was}."
     yield from _code(found)
