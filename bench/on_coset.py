@@ -19,9 +19,9 @@ from bench.making import upload
 from bench.party import CORES, MASTER, Left, Run
 from bench.workload import WITHIN_SECONDS, Query, Workload
 from coset.batches import steps
+from coset.batches.attempt import LoadedBatch
 from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch, silently
-from coset.batches.ref import LoadedBatch
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
@@ -33,11 +33,10 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode
 from partitioning.documents.stores import store_at
-from partitioning.model.artefact import Role
 from partitioning.model.failure import Done
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
-from partitioning.model.receipt import PartitionReceipt, TaskReceipt
+from partitioning.model.receipt import PartitionReceipt, Role, TaskReceipt
 from partitioning.model.schemes import HotKeys
 from partitioning.model.stage_inputs import PlannedPartition
 from spark_jobs.engine.hashing import placement_hashes

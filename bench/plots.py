@@ -12,8 +12,7 @@ from xml.sax.saxutils import escape
 from bench.figures import Answers
 from bench.party import PARTIES
 from bench.workload import Point, Query
-from partitioning.pictures.drawing import DARK, LIGHT, Colours
-from partitioning.pictures.lettering import SIZE
+from partitioning.pictures.drawing import DARK, LIGHT, SIZE, Colours
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 300, 56, 500, 44, 250
 # The hues of these kinds of boxes, in the order of the lines; further lines are dashed.

@@ -16,12 +16,11 @@ from great_expectations.core.expectation_validation_result import ExpectationSui
 from msgspec import to_builtins
 
 from coset.reports.site import Site
-from coset.sources.counting import Counting, uncounted
+from coset.sources.reader import Counting, uncounted
 from coset.sources.rows import Rows, each_row
 from expectations.answers import answers_to, config_of, hide
 from expectations.docs import JudgedTable, Page, publish
-from expectations.findings import finding, is_error
-from expectations.misplaced import fitting, with_ids
+from expectations.findings import finding, fitting, is_error, with_ids
 from expectations.questions import Evidence, Question, questions_on
 from partitioning.documents.document import digest
 from partitioning.errors import Finding

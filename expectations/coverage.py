@@ -9,7 +9,7 @@ import pandas as pd
 
 from coset.sources.rows import each_row
 from expectations.judging import TableExpectation
-from partitioning.model.bad_records import limit
+from partitioning.model.allowance import limit
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.receipt import Violation
 from partitioning.sections import many

@@ -12,17 +12,16 @@ import pyarrow as pa
 
 from coset.sources.file_columns import arrow_schema
 from coset.sources.files import Files
-from coset.sources.utf8 import columns_not_utf8
+from coset.sources.plain_arrays import columns_not_utf8
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.failure import Done
 from partitioning.model.graph import Step, quote
 from partitioning.model.order import Order
 from partitioning.model.private import without_values
-from partitioning.model.receipt import TaskReceipt
-from partitioning.model.task_memory import TaskMemory
+from partitioning.model.receipt import Artefact, Role, TaskReceipt
+from partitioning.model.task_engine import TaskMemory
 from partitioning.values import Value
 from spark_jobs.engine.arrays import mask
 from spark_jobs.engine.functions import returned_no_text, returned_strange_key, wrong_types

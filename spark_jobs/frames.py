@@ -29,13 +29,12 @@ from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.imports import failed, imported, line_in, line_of
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Step
 from partitioning.model.leaving import given_to
 from partitioning.model.order import Order
 from partitioning.model.plan import TaskRef
 from partitioning.model.private import without_values
-from partitioning.model.receipt import TaskReceipt
+from partitioning.model.receipt import Artefact, TaskReceipt
 from partitioning.values import replace
 from spark_jobs.finishing import ANSWERS, Answering, Finishing, finishing
 from spark_jobs.given import PLACE, ROW, Given, frame_schema, reading

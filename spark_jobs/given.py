@@ -14,7 +14,7 @@ from coset.sources.files import Files, version
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact
+from partitioning.model.receipt import Artefact
 from partitioning.values import Value
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.tables.table_schema import wider

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from coset.sources.copies import Copies
+from coset.sources.files import Copies
 from partitioning.commands import Replan
 from partitioning.documents.document import canonical, decode, decoder, digest, encode
 from partitioning.documents.ledger import Ledger
@@ -21,16 +21,14 @@ from partitioning.documents.receipts import left_for
 from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.imports import code_of
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
-from partitioning.model.engine_version import Engine
 from partitioning.model.failure import Answer, Done, Failed, together
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Left
 from partitioning.model.order import FailedRecord, Order, order_of, read_together
 from partitioning.model.plan import Plan, TaskGroup
-from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt
 from partitioning.model.root_names import TABLES
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.task_engine import MEMORY, Engine
 from partitioning.sections import many, size
 from partitioning.values import replace
 from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, check_location, most_frequent
@@ -140,7 +138,7 @@ def failed_records(ledger: Ledger, plan: Plan, attempt: int) -> Sequence[FailedR
     or they have text that only some stages read."""
     if not attempt or not any(stream.declared.sets_aside for stream in plan.streams):
         return ()
-    from coset.sources.unusable import rows_in  # noqa: PLC0415  few batches need it
+    from coset.sources.reader import rows_in  # noqa: PLC0415  few batches need it
 
     numbers = [group.group for group in plan.groups]
     receipts = chain.from_iterable(ledger.receipts(plan.batch, before, numbers).values() for before in range(attempt))

@@ -18,7 +18,7 @@ from coset.sources.kafka import properties as kafka
 from partitioning.commands import Repeat, Then
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.task_engine import MEMORY
 from spark_jobs.group import RunTasks, Work, answer, pieces
 from spark_jobs.waiting_for_workers import Tell, quiet, waiting_for_workers
 from spark_jobs.worker_code import INSTALL, Wanted, installed

@@ -28,7 +28,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import open_plan
 from partitioning.errors import CosetError
 from partitioning.model.failure import Failed, Failure
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.task_engine import MEMORY
 from spark_jobs.group import Work, run_group
 from spark_jobs.on_spark import cannot_start, dataframes, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import MEANWHILE

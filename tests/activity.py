@@ -15,10 +15,9 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest, digest_of, encode
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.receipt import MODULUS, PartitionReceipt, TaskReceipt, offset_digest
+from partitioning.model.receipt import MODULUS, Artefact, PartitionReceipt, Role, TaskReceipt, offset_digest
 from partitioning.planning.planner import plan_batch
 from spark_jobs.engine.kernel import Ran, run_orders
 from spark_jobs.sql.column_check import check_sql

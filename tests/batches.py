@@ -16,9 +16,8 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan, PlannedWrite, TaskRef
-from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.verdict import Judged
 from partitioning.planning.planner import plan_batch

@@ -19,10 +19,10 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.commands import Replan
 from partitioning.documents.document import digest, encode, plain
+from partitioning.documents.ledger import LedgerBalance, LeftOut
 from partitioning.documents.receipts import GroupLocality
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import (
     Backfill,
     Comparison,
@@ -33,29 +33,30 @@ from partitioning.model.backfill import (
     Swapped,
     TableComparison,
 )
-from partitioning.model.engine_version import Differs, Engine, OtherAnswer
 from partitioning.model.failure import Failed, Failure
+from partitioning.model.figures import Measured
 from partitioning.model.incident import Incidents, Passed, Severity, Stopped, Teller, Trouble
 from partitioning.model.journal import JournalEntry, Lag, Occasion, Part
-from partitioning.model.ledger_balance import LedgerBalance, LeftOut
-from partitioning.model.measures import Measured
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.read_ends import Forgetting, Forgotten, What
 from partitioning.model.receipt import (
+    Artefact,
     Changed,
     HeavyKey,
     Made,
     Offender,
     PartitionReceipt,
     Receipt,
+    Role,
     TaskReceipt,
     Violation,
 )
 from partitioning.model.root_names import TablesAt
 from partitioning.model.schemes import elastic, records, tasks
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
+from partitioning.model.task_engine import Differs, Engine, OtherAnswer
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from partitioning.model.verification import Verification, Verifications
 from partitioning.planning.planner import plan_batch

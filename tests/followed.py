@@ -15,7 +15,7 @@ from typing import Any
 from coset.cli.asked import OPTIONS
 from coset.cli.main import app  # noqa: F401  it declares the options
 from partitioning.kinds import Kind
-from partitioning.model.outcome import Outcome
+from partitioning.model.verdict import Outcome
 from tests import forked
 
 # Tests that meet findings of these kinds, and run the command that they name, as it is written, or do what they say

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.sources.files import Files
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Role
+from partitioning.model.receipt import Role
 from partitioning.values import Value
 from tests.landed import land_table
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, task_receipts

@@ -27,8 +27,7 @@ import pytest
 
 from coset.batches.runners import children
 from coset.batches.runners.children import free_ports
-from coset.batches.runners.class_archive import archive_option
-from coset.batches.runners.spark_settings import environment
+from coset.batches.runners.spark_settings import archive_option, environment
 from tests.small import until
 from tests.started import kill_with_all_it_started
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.model.engine_version import Engine
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.read_ends import Ends
 from partitioning.model.reasons import GcdOf
@@ -14,8 +13,9 @@ from partitioning.model.schemes import COGROUP
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.takes import Task, takes
+from partitioning.model.task_engine import Engine
+from partitioning.planning.kept_columns import Earlier
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.returned import Earlier
 from partitioning.planning.stages.draft import StateSnapshot
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))

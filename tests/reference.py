@@ -18,14 +18,15 @@ from partitioning.authoring.words import NullKey
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.hashes import placement_hash
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.receipt import (
     MODULUS,
+    Artefact,
     HeavyKey,
     Offender,
     PartitionReceipt,
     Receipt,
+    Role,
     TaskReceipt,
     Violation,
     offset_digest,

@@ -7,19 +7,17 @@ from pathlib import Path
 import pandas as pd
 
 from coset.batches import publication, steps
-from coset.batches.attempt import Attempt
+from coset.batches.attempt import Attempt, BatchRef
 from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch, silently
-from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import TaskReceipt
+from partitioning.model.receipt import Role, TaskReceipt
 from partitioning.model.verdict import Judged
 
 

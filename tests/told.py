@@ -85,6 +85,6 @@ def failing(root: str, count: int, number: int) -> Failing:
 
 def die_before_telling() -> None:
     """Make this process die when an incident is written and somebody is about to be told."""
-    from coset.batches.telling import Address
+    from coset.batches.watch import Address
 
     Address.tell = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]

@@ -10,10 +10,9 @@ if TYPE_CHECKING:
     from coset.airflow.asset import published
     from coset.airflow.backfill_dag import coset_backfill_dag, coset_undo_dag
     from coset.airflow.batch_dag import coset_dag
+    from coset.airflow.deployment import Place
     from coset.airflow.notifier import CosetNotifier, late
-    from coset.airflow.places import Place
-    from coset.airflow.project_dags import coset_dags
-    from coset.airflow.verify_dag import coset_verify_dag
+    from coset.airflow.project_dags import coset_dags, coset_verify_dag
 
 __all__ = [
     "CosetNotifier",

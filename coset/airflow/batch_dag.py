@@ -15,13 +15,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.types import DagRunType
 
 from coset.airflow.asset import announce, ends_of_publishing
-from coset.airflow.deployment import BACKFILL, TAG, docs_folder, store_root
+from coset.airflow.deployment import BACKFILL, TAG, Places, docs_folder, placed, shared, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
-from coset.airflow.places import Places, placed, shared
 from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page, shown, shown_on_pages
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
 from coset.batches import reported, steps
+from coset.batches.attempt import BatchRef
 from coset.batches.interpreter import (
     PLAN,
     PUBLISH,
@@ -35,16 +35,15 @@ from coset.batches.interpreter import (
     in_turns,
     steps_of,
 )
-from coset.batches.ref import BatchRef
 from coset.batches.turns import Turns
-from coset.reports import next_steps
+from coset.reports import templates
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import ASKED, DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.numbers import GROUPS
-from partitioning.planning.stages.bounds import most_waves
+from partitioning.planning.stages.levels import most_waves
 from partitioning.sections import many
 
 # The steps whose tasks lead to the batch's page.
@@ -270,7 +269,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
 
 def _note_run(pipeline: Pipeline, *, up_to_date: bool) -> None:
     # It imports what only running tasks need.
-    from coset.airflow.schedule import scheduled_run  # noqa: PLC0415
+    from coset.airflow.asset import scheduled_run  # noqa: PLC0415
 
     context = get_current_context()
     run = scheduled_run(context["dag"], context["dag_run"].run_after)
@@ -308,7 +307,7 @@ def failures() -> Iterator[None]:
     """Raise Coset's errors as Airflow's, which are retried or not. Also says on pages what this deployment was asked,
     and waits until Airflow has read all output."""
     try:
-        with next_steps.shown_as(shown_on_pages):
+        with templates.shown_as(shown_on_pages):
             yield
         until_printed()
     except CosetError as error:

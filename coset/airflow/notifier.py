@@ -14,8 +14,7 @@ from airflow.sdk import BaseHook, BaseNotifier
 
 from coset.airflow.deployment import store_root
 from coset.airflow.shown import say, shown
-from coset.batches.telling import Channel, Notice, Untold, addresses, from_environment
-from coset.batches.watch import Watch
+from coset.batches.watch import Channel, Notice, Untold, Watch, addresses, from_environment
 from partitioning.errors import CosetError
 from partitioning.model.incident import WatchedRuns
 

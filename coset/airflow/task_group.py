@@ -12,7 +12,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from coset.airflow.shown import say, shown
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.batches.runners.choice import KUBERNETES, SERVER
 from coset.batches.runners.given_settings import checked
 from coset.batches.turns import Turns, group_work

@@ -19,12 +19,11 @@ from msgspec import UNSET
 from coset.batches.backfills.swaps import in_force
 from partitioning.commands import Run, Status, Then
 from partitioning.documents.document import decode, encode
-from partitioning.documents.ledger import Ledger
-from partitioning.documents.numbered import last_from, numbered
+from partitioning.documents.ledger import Ledger, LedgerBalance
+from partitioning.documents.store import last_from, numbered
 from partitioning.errors import Conflict, CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Swap
-from partitioning.model.ledger_balance import LedgerBalance
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import NOTHING, End, Ends, Forgetting, Forgotten, StreamProgress, What

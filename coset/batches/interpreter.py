@@ -14,12 +14,12 @@ from tempfile import TemporaryFile
 from typing import assert_never
 
 from coset.batches import steps
+from coset.batches.attempt import BatchRef
 from coset.batches.pace import Pace, Unbound
-from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.batches.turns import Turns, group_work
-from coset.reports import next_steps
-from coset.sources.counting import Counting, uncounted
+from coset.reports import templates
+from coset.sources.reader import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
 from partitioning.errors import CosetError, Refused, docs_unwritten
@@ -34,7 +34,7 @@ class Surroundings:
     who is told how far it is."""
 
     docs: Path | None
-    shown: Shown = field(default_factory=next_steps.shown)
+    shown: Shown = field(default_factory=templates.shown)
     counting: Counting = uncounted
 
 

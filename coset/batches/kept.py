@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import state_ledger
-from coset.sources.copies import Copies
+from coset.sources.files import Copies
 from coset.sources.parts_reader import PartsReader
 from partitioning.commands import Replan, Status
 from partitioning.documents.document import digest
@@ -20,14 +20,13 @@ from partitioning.documents.receipts import StateFiles, left_as
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import StateSpec, quote, state_of
 from partitioning.model.leaving import partitions_of
 from partitioning.model.order import OrderedParts
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan
 from partitioning.model.private import is_private, masked
-from partitioning.model.receipt import latest_times
+from partitioning.model.receipt import Artefact, Role, latest_times
 from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.model.watermarks import TimePassed

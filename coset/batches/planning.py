@@ -21,10 +21,9 @@ from coset.batches.pace import waits_for
 from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
 from coset.batches.renamed_columns import misread
-from coset.batches.tables.earlier_owners import appended_again
 from coset.batches.tables.iceberg import check_followable
 from coset.batches.tables.logs import Logs, check_storable, check_table
-from coset.batches.tables.others import check_untouched
+from coset.batches.tables.others import appended_again, check_untouched
 from coset.batches.tables.table_rows import parts_held, rows_held
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
@@ -53,7 +52,7 @@ from partitioning.planning.stages.draft import StateSnapshot
 from partitioning.sections import many
 from spark_jobs.engine.occasions import now, occasion
 from spark_jobs.sql.column_check import check_sql
-from spark_jobs.sql.engines import engine
+from spark_jobs.sql.database import engine
 from spark_jobs.sql.left_columns import with_columns
 
 T = TypeVar("T")

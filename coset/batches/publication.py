@@ -24,10 +24,9 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, at_once, listed
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
-from partitioning.model.measures import Measured
+from partitioning.model.figures import Measured
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import latest_times
+from partitioning.model.receipt import Artefact, Role, latest_times
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from spark_jobs.engine.occasions import now, occasion
 from spark_jobs.tables.footers import footer_in, seal

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from coset.batches.attempt import Attempt
-from coset.sources.copies import Copies
-from coset.sources.files import Files
+from coset.sources.files import Copies, Files
+from coset.sources.plain_arrays import legible, values_of
 from coset.sources.reader import Batch
-from coset.sources.utf8 import legible, values_of
 from partitioning.errors import Refused
 from partitioning.hashes import homes_of, read_key
 from partitioning.kinds import Kind

@@ -12,12 +12,11 @@ from itertools import chain
 
 from msgspec import UNSET
 
-from coset.batches.attempt import Attempt
+from coset.batches.attempt import Attempt, BatchRef
 from coset.batches.backfills import swaps
 from coset.batches.backfills.request import backfills, put
 from coset.batches.interpreter import Show
 from coset.batches.kept import kept_states
-from coset.batches.ref import BatchRef
 from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
 from coset.sources.files import Files
@@ -29,10 +28,10 @@ from partitioning.documents.receipts import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import Backfill
 from partitioning.model.graph import state_of
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Artefact, Role
 from partitioning.model.stage_inputs import StateInput
 from partitioning.sections import many
 from partitioning.values import Value, replace

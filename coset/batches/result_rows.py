@@ -11,15 +11,15 @@ import pyarrow as pa
 from coset.batches.attempt import Attempt
 from coset.sources.files import Files
 from coset.sources.formats.parquet import open_parquet
+from coset.sources.reader import rows_in
 from coset.sources.rows import Rows
 from coset.sources.s3 import AGAIN, reaching
-from coset.sources.unusable import rows_in
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.figures import figures_of
 from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.receipt import Artefact, Role
 from spark_jobs.tables.table_schema import table_schema
 
 _BATCH_ROWS = 1 << 16

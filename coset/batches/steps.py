@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 from coset.batches import reported
-from coset.batches.attempt import Attempt
+from coset.batches.attempt import Attempt, BatchRef, LoadedBatch
 from coset.batches.pace import balanced, found_by, warned
-from coset.batches.ref import BatchRef, LoadedBatch
 from coset.lineage import emitting
-from coset.reports import next_steps
-from coset.sources.counting import Counting, uncounted
+from coset.reports import templates
+from coset.sources.reader import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Shown
@@ -35,10 +34,9 @@ from partitioning.explain.missing import doubles, missing
 from partitioning.explain.watermarks import watermarks_section
 from partitioning.model.backfill import Swap
 from partitioning.model.journal import Part, as_time
-from partitioning.model.outcome import Outcome, outcome_of_batch, outcome_of_check
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt
-from partitioning.model.verdict import Commit, Decision, Verdict
+from partitioning.model.verdict import Commit, Decision, Outcome, Verdict, outcome_of_batch, outcome_of_check
 from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, markdown, size
 from partitioning.texts import in_markdown
@@ -303,7 +301,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
             f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
             f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
             *(f"- {in_markdown(one)}" for one in (*told, *(unread if verdict else ()))),
-            *(() if verdict else _failed(ledger, planned, shown or next_steps.shown())),
+            *(() if verdict else _failed(ledger, planned, shown or templates.shown())),
             f"- {in_markdown(f'The plan is {batch.plan_uri}, {batch.digest}')}",
             *(f"- {in_markdown(f'Data Docs: {page}')}" for page in pages),
         ]

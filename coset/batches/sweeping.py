@@ -24,16 +24,16 @@ from coset.batches.backfills.request import backfills, comparison_key
 from coset.batches.backfills.swaps import cancelled, in_force, swaps
 from coset.batches.tables.logs import opened
 from coset.batches.tables.owners import earlier_owners
-from coset.sources.counting import Counting, each_counted, uncounted
+from coset.sources.reader import Counting, each_counted, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, RememberingStore, Store, at_once
 from partitioning.errors import Finding, Refused
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import name_of, pipeline_of
 from partitioning.model.graph import state_of
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Artefact, Role
 from partitioning.model.root_names import TABLES
 from partitioning.model.stage_inputs import StateInput
 from partitioning.sections import many, size

@@ -20,20 +20,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coset.batches.attempt import Attempt
+from coset.batches.attempt import Attempt, BatchRef
 from coset.batches.backfills.swaps import half, newest_shown
 from coset.batches.code import with_code
 from coset.batches.compared_rows import nearly, netted, rows_of
 from coset.batches.ends import balance, ends_after, known_after
 from coset.batches.planning import result_columns
-from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
 from coset.batches.tables.batch_versions import version_of_batch
-from coset.batches.tables.first_rows import all_rows
-from coset.sources.composite_keys import making_keys
+from coset.batches.tables.table_rows import all_rows
 from coset.sources.discovery import discover
 from coset.sources.files import Files
+from coset.sources.landed_keys import making_keys
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Run, VerifyAsking
@@ -44,13 +43,12 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import key_parts
-from partitioning.model.gaps import covers
 from partitioning.model.graph import Op, Step, Write
 from partitioning.model.meaning import Meaning, RowKind, is_log, meanings, of_one_batch
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
 from partitioning.model.plan import Plan, Stage, TaskGroup
-from partitioning.model.read_ends import NOTHING
+from partitioning.model.read_ends import NOTHING, covers
 from partitioning.model.schemes import Scheme, tasks
 from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
@@ -62,7 +60,7 @@ from partitioning.planning.planner import plan_arrived
 from partitioning.sections import many
 from partitioning.values import replace
 from spark_jobs.engine.hashing import placement_hashes
-from spark_jobs.sql.engines import engine
+from spark_jobs.sql.database import engine
 from spark_jobs.sql.left_columns import with_columns
 from spark_jobs.tables.table_schema import RESIDUE, table_schema
 

@@ -1,5 +1,5 @@
 """The watch over a pipeline: turns failures of its runs into incidents, and tells people once when an incident begins
-and once when it ends.
+and once when it ends. Telling: messages by Apprise.
 
 Nothing here changes the result of a run: if an incident cannot be recorded or told, a sentence says so. The log of
 incidents is numbered documents below `<pipeline>/incidents/`. Each is the whole state, and is put only if absent: a
@@ -8,22 +8,23 @@ process that comes second starts again from the first one's document.
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from coset.batches.pace import warned
-from coset.batches.telling import Channel, Notice, Untold
 from coset.batches.turns import has_ended, started_at
 from coset.batches.verified import differing
 from partitioning.commands import Shown, Status
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.numbered import NumberedLog
-from partitioning.documents.store import Store
+from partitioning.documents.store import NumberedLog, Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError
 from partitioning.kinds import Kind
@@ -46,6 +47,101 @@ from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.sections import many
 from partitioning.texts import environment
+
+# The variable that holds the addresses, separated by spaces or lines.
+NOTIFY = "COSET_NOTIFY"
+_SCHEME = re.compile(r"[a-z][a-z0-9+-]{0,29}(?=://)")
+# These loggers write addresses.
+_TALKATIVE = ("apprise", "urllib3.connectionpool")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message in words: a title, a text of some lines, and the address of the batch's page, if it has one."""
+
+    title: str
+    text: str
+    link: str
+    message: Message
+
+
+class Untold(Exception):
+    """Raised if a message could not be sent. The text says why, without the address."""
+
+
+class Channel(Protocol):
+    """A way to tell somebody."""
+
+    @property
+    def name(self) -> str:
+        """Its name in a log."""
+
+    def tell(self, notice: Notice) -> None:
+        """Send a notice. Raises Untold."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Address:
+    """An address that Apprise knows, such as `mailto://…`."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        scheme = _SCHEME.match(self.url)
+        return scheme[0] if scheme else "an address without a scheme"
+
+    def tell(self, notice: Notice) -> None:
+        try:
+            import apprise  # noqa: PLC0415  it is optional and slow to import
+        except ImportError:
+            raise Untold("Apprise is not installed: pip install 'coset[notify]'") from None
+        known = apprise.Apprise()
+        with _silent():
+            if not known.add(self.url):
+                raise Untold("Apprise does not know this kind of address")
+            sent = known.notify(
+                title=notice.title,
+                body=notice.text,
+                notify_type=_type(notice.message),
+                body_format=apprise.NotifyFormat.TEXT,
+            )
+        if not sent:
+            raise Untold("the address did not take the message")
+
+
+def addresses(listed: str) -> tuple[Address, ...]:
+    """The addresses in a text, separated by spaces or lines.
+
+    >>> [address.name for address in addresses("mailto://me:secret@example.org  json://127.0.0.1:9/")]
+    ['mailto', 'json']
+    """
+    return tuple(map(Address, listed.split()))
+
+
+def from_environment() -> tuple[Address, ...]:
+    """The addresses of this deployment."""
+    return addresses(os.environ.get(NOTIFY, ""))
+
+
+def _type(message: Message) -> str:
+    if message.news is News.ENDED:
+        return "success"
+    return "warning" if message.incident.severity is Severity.WARNING else "failure"
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
 
 # A process on another machine that takes this long to send a message is presumed dead. If it is not, people get the
 # message twice.

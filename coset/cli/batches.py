@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from coset.batches import reported, steps
-from coset.batches.attempt import Attempt
+from coset.batches.attempt import Attempt, BatchRef, LoadedBatch
 from coset.batches.interpreter import PLAN, run_batch
 from coset.batches.pace import warned
 from coset.batches.planning import agreed
-from coset.batches.ref import BatchRef, LoadedBatch
 from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.tables import compaction
-from coset.batches.telling import from_environment
-from coset.batches.watch import Watch
+from coset.batches.watch import Watch, from_environment
 from coset.cli import pipelines, plans
 from coset.cli.other_stores import check_meant
 from coset.cli.output import Answer, check_reason, console, counted, doing, say, show, step

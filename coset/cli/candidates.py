@@ -22,8 +22,7 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.planner import plan_batch
 from partitioning.sections import many
-from partitioning.sizing.hotkeys import HotPartition, hot_partitions
-from partitioning.sizing.hotsplits import HotOwn, HotSplit, hot_own, hot_splits
+from partitioning.sizing.hotkeys import HotOwn, HotPartition, HotSplit, hot_own, hot_partitions, hot_splits
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
 from partitioning.sizing.workload import Footprint, footprint
 from partitioning.values import replace as changed

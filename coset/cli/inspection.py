@@ -12,17 +12,17 @@ from coset.batches.key_search import HowSure, KeySearch, Tried, search, search_o
 from coset.cli.inspected_keys import InspectedKey, key_notes, key_of, key_text, key_value, notes_of
 from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
-from coset.sources.composite_keys import without_made
 from coset.sources.discovery import discover
 from coset.sources.formats.landed_file import PARTITION
+from coset.sources.landed_keys import without_made
 from coset.sources.landed_topic import SeenTopic, look
 from partitioning.authoring.declared import Options, declaration, stream_of
 from partitioning.commands import Repeat, Then
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
-from partitioning.model.gaps import Gap, gaps
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat
+from partitioning.model.read_ends import Gap, gaps
 from partitioning.model.sources import IcebergSource, KafkaSource, source_findings, source_of
 from partitioning.model.streams import (
     DELETED,

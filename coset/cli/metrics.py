@@ -27,17 +27,15 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
-from partitioning.model.gaps import Explained
 from partitioning.model.incident import Severity, WatchedRuns
 from partitioning.model.journal import Part
 from partitioning.model.offsets import StreamPartition
-from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
-from partitioning.model.read_ends import End
+from partitioning.model.read_ends import End, Explained
+from partitioning.model.receipt import Role
 from partitioning.model.table_parts import Upkeep
-from partitioning.model.verdict import Judged
+from partitioning.model.verdict import Judged, Outcome
 from partitioning.texts import environment, visible
 
 _MOVED = (Role.EXCHANGE, Role.RESULT)

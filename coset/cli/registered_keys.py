@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coset.cli.output import Answer, Block
-from coset.sources.framed_sample import FRAMINGS
 from coset.sources.kafka.registry import RegisteredSchema, Registry
+from coset.sources.keys_seen import FRAMINGS
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.key_schemas import Framing
+from partitioning.model.placement import Framing
 from partitioning.sections import many
 
 

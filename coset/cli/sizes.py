@@ -29,8 +29,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.schemes import HotKeys, Scheme
 from partitioning.model.statistics import Statistics
 from partitioning.sections import many, percent, size
-from partitioning.sizing.hotkeys import HotKey, HotPartition, hot_keys
-from partitioning.sizing.hotsplits import HotOwn, HotSplit
+from partitioning.sizing.hotkeys import HotKey, HotOwn, HotPartition, HotSplit, hot_keys
 from partitioning.sizing.proposal import Proposal, Targets
 from partitioning.sizing.workload import LEFT, Footprint
 from partitioning.values import Value

@@ -14,7 +14,7 @@ from coset.cli import pipelines
 from coset.cli.machine import writing
 from coset.cli.output import Answer, Table
 from coset.cli.output import step as step_shown
-from coset.sources.utf8 import legible
+from coset.sources.plain_arrays import legible
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.explain.watermarks import event_time

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from partitioning.documents.ledger import Ledger
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
 from partitioning.model.root_names import TABLES
-from partitioning.model.verdict import Verdict
+from partitioning.model.verdict import Outcome, Verdict
 from partitioning.texts import environment
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from coset.lineage import facets
 from coset.lineage.facets import PRODUCER, of_stream, of_table
 from partitioning.documents.document import digest
 from partitioning.model.journal import as_iso
-from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan, PlannedWrite
-from partitioning.model.verdict import Commit, Verdict
+from partitioning.model.verdict import Commit, Outcome, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,10 @@ from typing import Any
 
 from msgspec import convert
 
-from coset.reports.next_steps import shown
 from coset.reports.overview import note, of_rows, put_overview
 from coset.reports.plots import DRAWN, HEIGHT, WIDTH, cells, marks, plots, unusual
 from coset.reports.site import AIRFLOW, Row, Site, listed, outcome, state, style
-from coset.reports.templates import template
+from coset.reports.templates import shown, template
 from partitioning.commands import Run, Undo
 from partitioning.documents.document import canonical
 from partitioning.documents.store import Store
@@ -29,9 +28,8 @@ from partitioning.explain.watermarks import event_time
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.figures import BEFORE
 from partitioning.model.journal import as_time
-from partitioning.model.outcome import WARNED, Outcome
 from partitioning.model.table_parts import Upkeep
-from partitioning.model.verdict import Commit
+from partitioning.model.verdict import WARNED, Commit, Outcome
 
 # A list has the batches of a hundred. The index has as many of the newest as are drawn, and what comes before them of
 # a hundred.

@@ -16,8 +16,8 @@ from partitioning.documents.document import canonical
 from partitioning.documents.store import Store, at_once
 from partitioning.model.figures import usual_from
 from partitioning.model.journal import as_time
-from partitioning.model.outcome import Outcome
 from partitioning.model.root_names import DOCS, INDEX
+from partitioning.model.verdict import Outcome
 from partitioning.sections import duration
 
 _PREFIX = f"{DOCS}pipelines/"

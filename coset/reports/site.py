@@ -12,7 +12,7 @@ from typing import Any
 from partitioning.documents.store import Store
 from partitioning.errors import Refused, docs_unwritten
 from partitioning.model.journal import JournalEntry, Lag
-from partitioning.model.outcome import Outcome
+from partitioning.model.verdict import Outcome
 from partitioning.sections import duration, many
 
 # An attempt in a list: what became of it, and its figures by their names.

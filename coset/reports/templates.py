@@ -1,8 +1,12 @@
-"""Templates of the pages. Values are shown so that they load and run nothing."""
+"""Templates of the pages. Values are shown so that they load and run nothing. Next steps, shown as commands that act
+where and how this process was asked to act.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,8 @@ import jinja2
 from jinja2.nodes import EvalContext
 from markupsafe import Markup, escape
 
-from partitioning.model.outcome import Outcome
+from partitioning.commands import Shown
+from partitioning.model.verdict import Outcome
 from partitioning.texts import MOST_IN_A_SENTENCE, environment, visible
 
 PAGES = Path(__file__).with_name("pages")
@@ -46,3 +51,23 @@ def seen(where: EvalContext, value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return visible(value, MOST_IN_A_SENTENCE if where.autoescape else len(value), lines=True)
+
+
+# Without a command line and without Airflow nobody was asked for anything.
+_SHOWN: Callable[[], Shown] = Shown
+
+
+def shown() -> Shown:
+    """How they are shown by what this process knows now."""
+    return _SHOWN()
+
+
+@contextmanager
+def shown_as(known: Callable[[], Shown]) -> Iterator[None]:
+    """Meanwhile they are shown by what is `known`."""
+    global _SHOWN
+    before, _SHOWN = _SHOWN, known
+    try:
+        yield
+    finally:
+        _SHOWN = before

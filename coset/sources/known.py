@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from coset.sources.file_columns import NULL_TYPE
 from coset.sources.landed_keys import landed_columns
-from coset.sources.listing import digits_of, folder, key_before
+from coset.sources.layouts import digits_of, folder, key_before
 from partitioning.model.offsets import Span
 from partitioning.model.read_ends import End, Ends
 from partitioning.model.sources import LandedSource, source_of

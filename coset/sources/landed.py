@@ -14,16 +14,14 @@ from functools import partial
 import duckdb
 import pyarrow as pa
 
-from coset.sources.composite_keys import with_made
 from coset.sources.doubles import ComparedCopies, comparing, once
 from coset.sources.evolution import Evolution, with_casts
-from coset.sources.exact_casts import keeps_values
-from coset.sources.file_columns import NULL_TYPE, UnknownType, arrow_schema, type_named
+from coset.sources.file_columns import NULL_TYPE, UnknownType, arrow_schema, keeps_values, type_named
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, FileFacts, Unreadable
 from coset.sources.formats.opening import open_landed, opened, undeclared
 from coset.sources.known import KnownStream
-from coset.sources.landed_keys import landed_columns, with_keys
+from coset.sources.landed_keys import landed_columns, with_keys, with_made
 from coset.sources.layouts import NO_CSV
 from coset.sources.new_files import NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
@@ -31,9 +29,8 @@ from partitioning.commands import BackfillAsking, Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_part, key_columns, key_parts
-from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
-from partitioning.model.read_ends import NOTHING, Ends
+from partitioning.model.read_ends import NOTHING, Ends, Explained, explained, next_step
 from partitioning.model.streams import (
     Column,
     Discovered,

@@ -14,18 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UnsetType
 
-from coset.sources.exact_casts import cast_exactly, has_limits
-from coset.sources.file_columns import arrow_schema, columns_of
+from coset.sources.file_columns import arrow_schema, cast_exactly, columns_of, has_limits
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import Counted, LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.iceberg.data_files import DataFile
 from coset.sources.pinned import open_pinned, restore
-from coset.sources.plain_arrays import plain_type, with_leaves
-from coset.sources.reader import RAW, WHY, Batch
+from coset.sources.plain_arrays import not_utf8, plain_type, with_leaves
+from coset.sources.reader import RAW, WHY, Batch, uncastable, without_values
 from coset.sources.s3 import reaching
-from coset.sources.unusable import uncastable, without_values
-from coset.sources.utf8 import not_utf8
 from partitioning.commands import Replan, Then
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
@@ -33,7 +30,7 @@ from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.order import OrderedStream
 from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import Column, InputFile
-from partitioning.model.task_memory import USUAL, TaskMemory
+from partitioning.model.task_engine import USUAL, TaskMemory
 
 _UNREAD = "the file cannot be read"
 # A file of at most so many bytes is fetched as a whole when it is opened, as long as all of a task are together no more

@@ -16,14 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET
 
-from coset.sources.exact_casts import cast_exactly
-from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
+from coset.sources.file_columns import NULL_TYPE, UnknownType, cast_exactly, columns_of
 from coset.sources.files import Files
 from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.changes_seen import form_in, form_of, left_by, rows_of, types_in, types_of
 from coset.sources.formats.compressed import decompressed
-from coset.sources.formats.json_lines import JsonRows
-from coset.sources.formats.json_types import json_columns
+from coset.sources.formats.json_lines import JsonRows, json_columns
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, PARTITION, Unreadable
 from coset.sources.formats.opening import LANDED, begins, open_landed
 from coset.sources.formats.parquet import ParquetRows

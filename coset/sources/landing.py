@@ -16,15 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coset.sources import landed_lines
-from coset.sources.composite_keys import making_keys
+from coset.sources import given_rows
 from coset.sources.evolution import Evolution, with_casts
-from coset.sources.exact_casts import keeps_values
-from coset.sources.file_columns import NULL_TYPE, FileColumns, UnknownType, arrow_schema, columns_of
+from coset.sources.file_columns import NULL_TYPE, FileColumns, UnknownType, arrow_schema, columns_of, keeps_values
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import LAND_AGAIN, MARK, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
 from coset.sources.given_rows import KEY_TYPES, Kinds, checked, lines_in, rows_in, unreadable
+from coset.sources.landed_keys import making_keys
 from coset.sources.layouts import Folders, folders_of
 from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Finding, Refused
@@ -67,10 +66,10 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
     if findings := tuple(undeclared(stream)):
         raise Refused(*findings)
     lines = lines_in(file, stream)
-    if why := landed_lines.why_not(stream, lines):
+    if why := given_rows.why_not(stream, lines):
         raise unreadable(str(file), why)
     try:
-        keys = landed_lines.keys_of(stream, lines)
+        keys = given_rows.keys_of(stream, lines)
     except Unreadable as error:
         # Of changes that are none of a row it is known what to do about them.
         raise unreadable(str(file), str(error), error.then if stream.changes else _CORRECT) from error
@@ -257,7 +256,7 @@ def _parquet(stream: Stream, rows: pa.Table, start: int) -> bytes:
 
 def _json_file(stream: Stream, lines: Sequence[bytes], start: int) -> bytes:
     # As with Parquet, no two files are alike; but for such of which no line can be read.
-    return landed_lines.numbered(stream, lines, start, **{MARK: uuid4().hex})
+    return given_rows.numbered(stream, lines, start, **{MARK: uuid4().hex})
 
 
 def _check_stream(stream: Stream) -> None:

@@ -11,8 +11,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coset.sources.copies import Copies
 from coset.sources.file_columns import arrow_schema
+from coset.sources.files import Copies
 from coset.sources.reader import Batch
 from partitioning.commands import Replan, Restore, Then, backfill_of
 from partitioning.documents.stores import store_at
@@ -22,7 +22,7 @@ from partitioning.model.leaving import POSITIONS, LeftPart
 from partitioning.model.order import POSITION, OrderedParts
 from partitioning.model.sources import FOLDER
 from partitioning.model.stage_inputs import StateInput
-from partitioning.model.task_memory import USUAL, TaskMemory
+from partitioning.model.task_engine import USUAL, TaskMemory
 
 # How much is fetched by a request. As many requests run ahead of the reader as memory has room for.
 _CHUNK = 4 << 20

@@ -1,24 +1,27 @@
-"""Pinned inputs: whether landed files are as they were planned, and the findings if not."""
+"""Pinned inputs: whether landed files are as they were planned, and the findings if not. A second look: files that
+begin in the gaps of a landed stream now.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import assert_never
 
 import pyarrow as pa
 
 from coset.sources.files import Files, version
-from coset.sources.layouts import folders_of
+from coset.sources.layouts import digits_of, folder, folders_of, key_before, listed_between
 from coset.sources.s3 import reaching
 from partitioning.commands import Command, Then
-from partitioning.documents.store import Entry, at_once
+from partitioning.documents.store import Entry, Found, at_once
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.offsets import Span
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
-from partitioning.model.stage_inputs import PlannedStream
-from partitioning.model.streams import InputFile
+from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
+from partitioning.model.streams import InputFile, Layout, Stream
 
 
 def restore(anew: Command) -> Then:
@@ -118,3 +121,34 @@ def _listed(planned: Sequence[PlannedStream], paths: Container[str]) -> dict[str
     objects = folders_of(declared).planned(store_at(source), partitions)
     uris = ((f"{source}{found.entry.key}", found.entry) for found in objects)
     return {uri: entry for uri, entry in uris if uri in paths}
+
+
+def files_in(
+    stream: Stream, partitions: Sequence[PlannedPartition], gaps: Mapping[int, Sequence[Span]]
+) -> Iterator[tuple[int, int, str]]:
+    """The files that begin in the gaps of these partitions: partition, first offset and URI.
+
+    Raises Unreachable if the store does not answer.
+    """
+    folders, source = folders_of(stream), f"{stream.source.rstrip('/')}/"
+    for planned in partitions:
+        wanted = gaps.get(planned.partition, ())
+        for found in _there(stream, source, planned, wanted) if wanted else ():
+            name = folders.parse(found.entry.key)
+            if name is None or name.partition != planned.partition:
+                continue
+            if any(gap.start <= name.start < gap.end for gap in wanted):
+                yield planned.partition, name.start, f"{source}{found.entry.key}"
+
+
+def _there(stream: Stream, source: str, planned: PlannedPartition, gaps: Sequence[Span]) -> Iterator[Found]:
+    """The objects from the first gap of a partition to its last, perhaps with others."""
+    store, number = store_at(source), planned.partition
+    if stream.lies_by is not Layout.PARTITION:
+        return folders_of(stream).objects_in(store, number)
+    digits = digits_of(file.path for file in planned.files) or 10
+    after = key_before(stream.name, number, gaps[0].start, digits)
+    last = key_before(stream.name, number, gaps[-1].end, digits)
+    # For names with more digits it only gives where they begin.
+    ends = last if last.endswith(f"{gaps[-1].end:0{digits}}") else None
+    return listed_between(store, folder(stream.name, number), after, ends)

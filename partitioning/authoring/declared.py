@@ -17,17 +17,19 @@ from partitioning.authoring.words import FormatName, KeyFormatName, LayoutName, 
 from partitioning.errors import Refused
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
-from partitioning.model.bad_records import REFUSE
-from partitioning.model.bad_records import bad_records as parsed
+from partitioning.model.allowance import REFUSE
+from partitioning.model.allowance import bad_records as parsed
 from partitioning.model.composite_key import bad_parts, composite
-from partitioning.model.key_schemas import Framing, KeyField, KeySchema
 from partitioning.model.placement import (
     HASHES_OF_BYTES,
     JSON,
     MURMUR2,
     OPAQUE,
+    Framing,
     HashName,
+    KeyField,
     KeyFormat,
+    KeySchema,
     any_of,
     bucket_hash,
     json_hash,

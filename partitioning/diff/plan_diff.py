@@ -14,7 +14,7 @@ from partitioning.model.graph import StateSpec, Step
 from partitioning.model.plan import Exchange, Plan, Stage, TaskMove
 from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedStream, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Column
-from partitioning.planning.added_tables import added_tables
+from partitioning.planning.changed_queries import added_tables
 from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, percent, runs, section, size
 from partitioning.values import Value, replace

@@ -15,7 +15,6 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store, at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import (
     Left,
     LeftPartition,
@@ -27,7 +26,7 @@ from partitioning.model.leaving import (
     writers_of,
 )
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
-from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt
 from partitioning.model.stage_inputs import PlannedPartition, StateInput, StateRun, StreamInput
 from partitioning.model.statistics import Locality
 from partitioning.model.verdict import Verdict

@@ -10,8 +10,7 @@ from functools import cached_property, partial
 from secrets import token_hex
 
 from partitioning.documents.folder_store import FolderStore
-from partitioning.documents.numbered import numbered
-from partitioning.documents.store import Entry, Found, KeyPage, Store
+from partitioning.documents.store import Entry, Found, KeyPage, Store, numbered
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.root_names import STORE_ID, TABLES, TablesAt, tables_at_key, uri_of_key, usual_tables

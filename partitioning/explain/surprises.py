@@ -10,13 +10,13 @@ from typing import assert_never
 
 from partitioning.commands import BackfillAsking, Shown, Then, backfill_of
 from partitioning.model.composite_key import key_columns
-from partitioning.model.engine_version import Differs, OtherAnswer
 from partitioning.model.graph import Op, Step, waiting
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
 from partitioning.model.stage_inputs import ExchangeInput, StateInput
 from partitioning.model.statistics import Statistics
+from partitioning.model.task_engine import Differs, OtherAnswer
 from partitioning.model.watermarks import EventTime
 from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, percent

@@ -1,8 +1,80 @@
-"""Allowance: how many rows a batch may remove from a table, or from the state of a step."""
+"""Allowances: how many bad records of a stream a batch may set aside, and how many rows it may remove from a table, or
+from the state of a step.
+"""
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
+
+from msgspec import UNSET, UnsetType
+
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from partitioning.values import Value
+
+REFUSE = "refuse"
+_POLICY = re.compile(
+    r"set aside(?: up to (?:(?P<records>\d{1,9})|(?P<percent>\d{1,3}(?:\.\d{1,4})?) ?%|"
+    r"(?P<records_or>\d{1,9}) or (?P<or_percent>\d{1,3}(?:\.\d{1,4})?) ?%))?"
+)
+_MILLION = 1_000_000
+
+
+class SetAside(Value, frozen=True):
+    """A batch sets records aside that cannot be used, up to so many `records` of a stream, or `millionths` of those
+    that it reads of it, whichever is more. Without either, any number.
+
+    >>> SetAside(10, 1000).allows(12, of=20_000), SetAside(10, 1000).allows(10, of=50), SetAside(10).allows(11, of=99)
+    (True, True, False)
+    >>> SetAside().allows(99, of=99)
+    True
+    """
+
+    records: int | UnsetType = UNSET
+    millionths: int | UnsetType = UNSET
+
+    def allows(self, count: int, of: int) -> bool:
+        """Whether a batch may set `count` records of a stream aside, if it reads so many of it."""
+        if self.records is UNSET and self.millionths is UNSET:
+            return True
+        share = of * self.millionths if isinstance(self.millionths, int) else 0
+        return count <= (self.records or 0) or count * _MILLION <= share
+
+    def __str__(self) -> str:
+        """As it is declared.
+
+        >>> print(SetAside(), SetAside(10), SetAside(millionths=1000), SetAside(10, 1000), sep="; ")
+        set aside; set aside up to 10; set aside up to 0.1 %; set aside up to 10 or 0.1 %
+        """
+        limits = [str(self.records)] if isinstance(self.records, int) else []
+        if isinstance(self.millionths, int):
+            limits.append(f"{self.millionths / 10_000:g} %")
+        return f"set aside up to {' or '.join(limits)}" if limits else "set aside"
+
+
+def limit(text: str) -> SetAside:
+    """The rule that `str` gives for a `SetAside`."""
+    found = bad_records(text, "bad_records")
+    return found if isinstance(found, SetAside) else SetAside(0)
+
+
+def bad_records(text: str, where: str) -> SetAside | UnsetType:
+    """What a stream's `bad_records=` says. UNSET if the batch is refused. Raises Refused for other words.
+
+    >>> print(bad_records("refuse", "views"), bad_records("set aside up to 10 or 0.1 %", "views"))
+    UNSET set aside up to 10 or 0.1 %
+    """
+    if text == REFUSE:
+        return UNSET
+    match = _POLICY.fullmatch(text) if isinstance(text, str) else None
+    if match:
+        records, percent = match["records"] or match["records_or"], match["percent"] or match["or_percent"]
+        millionths = int(Decimal(percent) * 10_000) if percent else UNSET
+        if millionths is UNSET or millionths <= _MILLION:
+            return SetAside(int(records) if records else UNSET, millionths)
+    then = f'use "{REFUSE}", "set aside", or "set aside up to 10", "… 0.1 %" or "… 10 or 0.1 %"'
+    raise Refused.of(Kind.DECLARATION, f"unknown rule for bad records {text!r}", where, then, bad_records=str(text))
 
 
 class Allowance(Value, frozen=True, omit_defaults=True):

@@ -8,12 +8,11 @@ from itertools import chain, pairwise
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model import mark_columns
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Exchange, Plan, Stage, TaskRef
 from partitioning.model.reasons import HotRanges, Unifying
-from partitioning.model.receipt import TaskReceipt
+from partitioning.model.receipt import Artefact, Role, TaskReceipt
 from partitioning.model.stage_inputs import ExchangeInput, ResultInput
 from partitioning.model.streams import Column
 from partitioning.values import Value

@@ -14,13 +14,11 @@ from msgspec import UNSET, UnsetType, field
 
 from partitioning.imports import is_import_path
 from partitioning.model.allowance import Allowance
-from partitioning.model.engine_version import UNNAMED, Engine
-from partitioning.model.gaps import Gap
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import Placement
 from partitioning.model.private import private_names
-from partitioning.model.read_ends import Ends, Forgotten, StreamProgress
+from partitioning.model.read_ends import Ends, Forgotten, Gap, StreamProgress
 from partitioning.model.reasons import (
     CountChange,
     ExchangeReason,
@@ -35,6 +33,7 @@ from partitioning.model.schemes import Scheme
 from partitioning.model.stage_inputs import Input, PlannedStream, StreamInput
 from partitioning.model.streams import Column
 from partitioning.model.takes import Task
+from partitioning.model.task_engine import UNNAMED, Engine
 from partitioning.model.watermarks import Watermark
 from partitioning.values import Document, Value, replace
 

@@ -8,10 +8,17 @@ from operator import itemgetter
 
 from msgspec import field
 
-from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.private import MASK
-from partitioning.model.receipt import MODULUS, HeavyKey, PartitionReceipt, Receipt, TaskReceipt, least_and_most_read
+from partitioning.model.receipt import (
+    MODULUS,
+    HeavyKey,
+    PartitionReceipt,
+    Receipt,
+    Role,
+    TaskReceipt,
+    least_and_most_read,
+)
 from partitioning.values import Value, replace
 
 

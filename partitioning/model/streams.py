@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.bad_records import SetAside
+from partitioning.model.allowance import SetAside
 from partitioning.model.offsets import Span
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, Source, named_file, source_of

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from partitioning.pictures.drawing import Box, BoxGroup, Drawing
-from partitioning.pictures.lettering import LINE, SIZE, Line, fitted
+from partitioning.pictures.drawing import LINE, SIZE, Box, BoxGroup, Drawing, Line, fitted
 from partitioning.values import Value
 
 # Links pass between nodes and each other at this distance.

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
 
-from partitioning.pictures.drawing import DARK, LIGHT, Colours, Drawing
+from partitioning.pictures.drawing import DARK, LIGHT, SIZE, Colours, Drawing
 from partitioning.pictures.layout import Frame, Point, Text, laid_out
-from partitioning.pictures.lettering import SIZE
 from partitioning.texts import visible
 
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")

@@ -13,19 +13,33 @@ from partitioning.authoring.settings import Settings
 from partitioning.commands import Command, Forget, PlanAsking
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.engine_version import Engine, OtherAnswer
 from partitioning.model.graph import Graph, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.sources import IcebergSource
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column
-from partitioning.planning.added_tables import added_tables
-from partitioning.planning.changed_queries import Now, changed_queries
-from partitioning.planning.kept_columns import columns_of, declaration, kept_before, still_asked, undeclared, windows_of
+from partitioning.model.task_engine import Engine, OtherAnswer
+from partitioning.planning.changed_queries import (
+    Now,
+    added_tables,
+    by_change,
+    changed_queries,
+    rebuilt_by,
+    unlike_queries,
+)
+from partitioning.planning.kept_columns import (
+    Earlier,
+    columns_of,
+    declaration,
+    goes_on,
+    keeps,
+    kept_before,
+    still_asked,
+    undeclared,
+    windows_of,
+)
 from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, told_changes, with_known_code
-from partitioning.planning.returned import Earlier, goes_on, keeps
-from partitioning.planning.table_findings import by_change, rebuilt_by, unlike_queries
 from partitioning.planning.watermarks import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value

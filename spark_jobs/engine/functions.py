@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coset.sources.file_columns import arrow_schema
-from coset.sources.utf8 import columns_not_utf8
+from coset.sources.plain_arrays import columns_not_utf8
 from partitioning.commands import Repeat
 from partitioning.errors import Refused
 from partitioning.imports import failed, imported, line_of

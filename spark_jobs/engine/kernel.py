@@ -16,26 +16,23 @@ from typing import assert_never
 import duckdb
 import pyarrow as pa
 
-from coset.sources.composite_keys import CompositeKeys, as_landed
-from coset.sources.copies import Copies
-from coset.sources.files import Files
-from coset.sources.landed_keys import LandedKeys, landed_columns
+from coset.sources.files import Copies, Files
+from coset.sources.landed_keys import CompositeKeys, LandedKeys, as_landed, landed_columns
 from coset.sources.landed_reader import LandedReader
 from coset.sources.parts_reader import PartsReader
 from coset.sources.reader import Reader
 from partitioning.errors import CosetError
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.composite_key import key_parts
 from partitioning.model.failure import together
 from partitioning.model.leaving import LeftPartition, given_to
 from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream, companies
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.private import without_values
-from partitioning.model.receipt import TaskReceipt
+from partitioning.model.receipt import Artefact, Role, TaskReceipt
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.stage_inputs import PlannedPartition, StateInput
-from partitioning.model.task_memory import USUAL, TaskMemory
+from partitioning.model.task_engine import USUAL, TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.failing_records import Failed, failed_before, failing_records, may_be_of_records
 from spark_jobs.engine.intake import Inspect, Inspection, Intake, Proved, read_together

@@ -17,17 +17,16 @@ from partitioning.authoring.state_sql import EARLIEST, THIS_BATCH, kept_since, p
 from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Role
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import BATCH, DAY_END, GONE, Leaving, state_columns
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.private import MASK
-from partitioning.model.receipt import MODULUS, Apart, Closed, Keyed, Migrated
+from partitioning.model.receipt import MODULUS, Apart, Closed, Keyed, Migrated, Role
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.streams import DELETED
-from partitioning.model.task_memory import TaskMemory
+from partitioning.model.task_engine import TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.closing import closed
 from spark_jobs.engine.functions import FunctionStep

@@ -17,7 +17,7 @@ from partitioning.model.graph import quote
 from partitioning.model.order import Order
 from partitioning.model.private import MASK
 from partitioning.model.streams import Column
-from partitioning.model.task_memory import TaskMemory
+from partitioning.model.task_engine import TaskMemory
 from spark_jobs.engine.arrays import together
 from spark_jobs.engine.intake import Intake
 from spark_jobs.sql.expressions import objects, parsed

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from coset.sources.reader import RAW, Batch, Reader
-from coset.sources.unusable import as_json
+from coset.sources.reader import RAW, Batch, Reader, as_json
 from partitioning.model.order import Order, OrderedStream
 from partitioning.model.private import MASK
 from partitioning.values import replace as changed

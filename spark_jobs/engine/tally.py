@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from partitioning.model.artefact import Role
 from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import state_of
 from partitioning.model.leaving import GONE, Leaving
 from partitioning.model.order import Order
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.receipt import Changed, Keyed, Made
+from partitioning.model.receipt import Changed, Keyed, Made, Role
 from partitioning.model.table_parts import alone, is_written
 from spark_jobs.engine.arrays import mask, numbers
 from spark_jobs.engine.hashing import placement_hashes

@@ -9,7 +9,7 @@ from functools import cache
 import duckdb
 
 from coset.sources.databases import also_to_ask, answers, new_database
-from partitioning.model.task_memory import MEMORY, TaskMemory
+from partitioning.model.task_engine import MEMORY, TaskMemory
 from spark_jobs.engine.task_folder import KeptFolder
 
 

@@ -24,14 +24,14 @@ from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Repeat
 from partitioning.errors import OutcomeUnknown, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, PartitionSlice, Role
 from partitioning.model.graph import state_of
 from partitioning.model.leaving import BATCH, GONE, POSITIONS, TIME, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
+from partitioning.model.receipt import Artefact, PartitionSlice, Role
 from partitioning.model.root_names import TABLES
 from partitioning.model.table_parts import alone, is_written
-from partitioning.model.task_memory import TaskMemory
+from partitioning.model.task_engine import TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.arrays import COMPRESSED, LITTLE, numbers, together
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS

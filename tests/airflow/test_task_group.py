@@ -61,7 +61,7 @@ def context(tries=1):
 def killed_in_the_middle(ref, connection, begun=None):
     """Execute a task in a process of its own and kill it once it has `begun`. Gives the processes below that one."""
     code = f"""
-from coset.batches.ref import BatchRef; from tests.airflow.test_task_group import context, operator
+from coset.batches.attempt import BatchRef; from tests.airflow.test_task_group import context, operator
 operator(BatchRef{(ref.plan_uri, ref.digest)}, {connection!r}).execute(context())"""
     with subprocess.Popen([sys.executable, "-c", code]) as task:
         assert until(begun or partial(working, task.pid))
@@ -140,7 +140,7 @@ def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):
 def test_what_a_place_and_its_connection_say_reaches_the_application():
     from airflow.sdk.exceptions import AirflowException
 
-    from coset.airflow.places import Place, placed
+    from coset.airflow.deployment import Place, placed
     from coset.airflow.task_group import TaskGroupOperator
 
     ref = planned()

@@ -21,9 +21,8 @@ from demo.s3_server import S3Server
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import TaskReceipt
+from partitioning.model.receipt import Role, TaskReceipt
 from partitioning.model.stage_inputs import ResultInput
 from tests import frames, functions
 from tests.conftest import CHECKOUT

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import psutil
 from packaging.version import Version
 
-from partitioning.model.engine_version import Differs
-from spark_jobs.sql.engines import RARE
+from partitioning.model.task_engine import Differs
+from spark_jobs.sql.database import RARE
 from tests.engines.calls import Calls, calls
 
 FILE = Path(__file__).parents[2] / "spark_jobs" / "sql" / "engine_changes.json"

@@ -19,7 +19,7 @@ import pytest
 
 from coset.batches import steps
 from coset.batches.planning import preview
-from coset.sources.exact_casts import cast_exactly
+from coset.sources.file_columns import cast_exactly
 from coset.sources.plain_arrays import plain_type
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions, limits, swaps
 from coset.batches.backfills.actions import Asked
-from coset.batches.backfills.hours import Hours
-from coset.batches.backfills.limits import Limited, Limits, Timing, work_ahead
-from coset.batches.ref import BatchRef
+from coset.batches.backfills.limits import Hours, Limited, Limits, Timing, work_ahead
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
 from coset.batches.sweeping import left_over
@@ -24,8 +23,8 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Conflict, CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Backfill, Comparison, SwapKind
+from partitioning.model.receipt import Artefact
 from tests.backfilled import Batches, appended, stored
 from tests.histories import Click
 from tests.logs import log_of

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.kept import kept_state, rows_kept
 from coset.batches.planning import NextBatch, preview
 from coset.batches.publication import abandon
-from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -25,8 +25,8 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from partitioning.explain.explain import explain
-from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Role
 from partitioning.model.stage_inputs import StateInput
 from partitioning.sections import markdown
 from tests.examples import few

@@ -21,7 +21,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import steps
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.batches.runners.local import Local
 from coset.sources.s3 import storage_options
 from demo.s3_server import S3Server, start_server

@@ -21,12 +21,11 @@ from coset.sources.landed import discover
 from coset.testing import engine
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.documents.ledger import Ledger
+from partitioning.documents.ledger import Ledger, LedgerBalance
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.explain.missing import said
 from partitioning.hashes import placement_hash
-from partitioning.model.ledger_balance import LedgerBalance
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
 from partitioning.model.stream_rules import checked

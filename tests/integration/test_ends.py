@@ -13,12 +13,12 @@ from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
 from coset.batches import steps
+from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions as backfills
 from coset.batches.backfills.actions import Asked
 from coset.batches.ends import forget, forgettings
 from coset.batches.interpreter import silently
 from coset.batches.planning import preview
-from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.cli.main import app
 from coset.sources.files import Files
@@ -31,10 +31,10 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import explain
 from partitioning.hashes import placement_hash
-from partitioning.model.artefact import Role
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Forgetting, Forgotten, What
+from partitioning.model.receipt import Role
 from partitioning.sections import markdown
 from partitioning.values import replace
 from tests.begun import Begun

@@ -22,13 +22,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from coset.batches import steps
+from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.ref import BatchRef
 from coset.batches.sweeping import sweep
 from coset.batches.tables import compaction, dead_rows, logs
 from coset.batches.tables.compaction import compact
-from coset.batches.tables.dead_row_proof import FileKeys
+from coset.batches.tables.dead_rows import FileKeys
 from coset.batches.tables.live_files import LiveFile
 from coset.batches.tables.log_copy import LogCopy
 from coset.batches.verifying import verify

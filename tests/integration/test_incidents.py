@@ -16,9 +16,8 @@ import pytest
 from typer.testing import Result
 
 from coset.batches import steps
-from coset.batches.ref import BatchRef
-from coset.batches.telling import addresses
-from coset.batches.watch import IncidentLog, Watch
+from coset.batches.attempt import BatchRef
+from coset.batches.watch import IncidentLog, Watch, addresses
 from coset.reports.overview import rows_of
 from coset.reports.site import Row, listed
 from partitioning.authoring.pipeline import Pipeline

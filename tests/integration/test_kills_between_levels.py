@@ -13,7 +13,7 @@ import pytest
 
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Role
+from partitioning.model.receipt import Role
 from tests.examples import few
 from tests.forked import coset
 from tests.killed import arm

@@ -16,11 +16,11 @@ from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[impor
 from referencing import Registry, Resource
 
 from coset import expect
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.lineage.events import AttemptRun
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.model.outcome import Outcome
+from partitioning.model.verdict import Outcome
 from tests import forked
 from tests.clicked import landed
 from tests.there import there

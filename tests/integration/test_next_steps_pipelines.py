@@ -15,7 +15,7 @@ from coset.batches.runners.spark_server import SparkServer
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
-from partitioning.model.outcome import Outcome
+from partitioning.model.verdict import Outcome
 from tests.clicked import landed
 from tests.commands import coset, succeeded
 from tests.followed import done, told

@@ -23,8 +23,8 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.model.artefact import Role
-from partitioning.model.task_memory import USUAL
+from partitioning.model.receipt import Role
+from partitioning.model.task_engine import USUAL
 from spark_jobs.tables.table_schema import table_schema
 from tests.batches import rows
 from tests.flipped import flipped

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer
 from demo.s3_server import S3Server

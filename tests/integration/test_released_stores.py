@@ -29,8 +29,8 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
+from partitioning.model.verdict import Outcome
 from tests.batches import rows
 from tests.examples import few
 from tests.followed import done, told

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coset.batches import steps
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.tables.handing_over import hand_over
 from coset.batches.tables.others import accept

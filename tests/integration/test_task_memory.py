@@ -21,7 +21,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Role
+from partitioning.model.receipt import Role
 from spark_jobs.tables.table_schema import folder
 from tests.landed import land_file
 from tests.running import next_batch, task_receipts

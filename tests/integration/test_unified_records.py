@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
+from coset.batches.attempt import BatchRef
 from coset.batches.auditing.audit import audit
-from coset.batches.ref import BatchRef
 from coset.testing.runs import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from partitioning.model.artefact import Role
 from partitioning.model.leaving import Leaving, LeftPart
 from partitioning.model.order import OrderedParts
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Role
 from partitioning.values import replace
 from spark_jobs.engine import writers
 from spark_jobs.engine.tally import destinations

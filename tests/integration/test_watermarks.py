@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import planning, steps
-from coset.batches.attempt import Attempt
+from coset.batches.attempt import Attempt, BatchRef
 from coset.batches.backfills import actions
 from coset.batches.continuity import reached
 from coset.batches.progress import PipelineProgress
-from coset.batches.ref import BatchRef
 from coset.cli.metrics import metrics
 from coset.cli.status import standing
 from partitioning.authoring.pipeline import Pipeline
@@ -25,7 +24,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.hashes import placement_hash
-from partitioning.model.artefact import Role
+from partitioning.model.receipt import Role
 from partitioning.model.watermarks import Watermark
 from partitioning.sections import markdown
 from tests.backfilled import run_again

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.sources.reader import Batch
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Role
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition
 from partitioning.model.offsets import Span
 from partitioning.model.order import Order, Ordered, OrderedParts
+from partitioning.model.receipt import Role
 from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.values import replace
 from spark_jobs.engine import writers

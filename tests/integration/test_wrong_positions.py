@@ -16,9 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
 from coset.batches import steps
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.batches.tables import dead_rows, deletion_vectors, delta, noting
-from coset.batches.tables.dead_row_proof import ROW, DeadRows, check_noted
+from coset.batches.tables.dead_rows import ROW, DeadRows, check_noted
 from coset.batches.tables.live_files import LiveFile, live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened
@@ -29,9 +29,8 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.model.artefact import Artefact
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.receipt import Keyed
+from partitioning.model.receipt import Artefact, Keyed
 from spark_jobs.engine import kernel
 from spark_jobs.engine.states import KeptByKey
 from spark_jobs.engine.tally import Tally

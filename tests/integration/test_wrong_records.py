@@ -14,15 +14,14 @@ import pytest
 
 import coset
 from coset import Pipeline, Refused
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
-from partitioning.model.artefact import Artefact
 from partitioning.model.placement import OPAQUE
-from partitioning.model.receipt import PartitionReceipt
+from partitioning.model.receipt import Artefact, PartitionReceipt
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from partitioning.model.artefact import Role
 from partitioning.model.graph import Step
 from partitioning.model.leaving import LeftPart, LeftPartition
 from partitioning.model.order import OrderedParts
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Role
 from partitioning.model.stage_inputs import StateInput
 from partitioning.values import replace
 from tests.as_of import AsOf

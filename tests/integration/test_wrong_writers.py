@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from coset.batches import steps
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.sources import parts_reader
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -24,10 +24,9 @@ from partitioning.documents.document import encode
 from partitioning.documents.receipts import receipts
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import BATCH, GONE, Leaving, LeftPart, LeftPartition
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.receipt import Receipt
+from partitioning.model.receipt import Artefact, Receipt, Role
 from partitioning.values import replace
 from spark_jobs.engine import tally, writers
 from spark_jobs.engine.order_steps import Steps

@@ -22,10 +22,9 @@ from partitioning.documents.store import RememberingStore, Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import Backfill, Comparison, SwapKind
 from partitioning.model.plan import Plan, PlannedWrite, TaskRef
-from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
+from partitioning.model.receipt import Artefact, PartitionReceipt, Receipt, Role, TaskReceipt
 from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.verdict import Judged
 from spark_jobs.tables.footers import seal

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap, SwapKind
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Artefact
 from tests.model import programs
 from tests.model.cases import Case
 from tests.model.explore import Judge, Schedule

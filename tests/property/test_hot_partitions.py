@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from partitioning.cosets import ranges
 from partitioning.model.reasons import AsAsked, OwnTask, OwnTasks
+from partitioning.planning.stages.hot_ranges import HEAVIER, LEAST, MOST_TASKS, SHARE, split_partitions
 from partitioning.planning.stages.own_tasks import MOST_KEYS, hot_keys_of
-from partitioning.planning.stages.split_partitions import HEAVIER, LEAST, MOST_TASKS, SHARE, split_partitions
 
 WEIGHTS = st.dictionaries(st.sampled_from("abcdefghijkl"), st.integers(100, 50_000))
 TASKS = st.integers(1, 12)

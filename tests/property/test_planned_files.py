@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from coset.sources.doubles import ComparedCopies, once
-from coset.sources.listing import folder, listed
+from coset.sources.layouts import folder, listed
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
 from partitioning.errors import Refused

@@ -13,9 +13,9 @@ from coset.batches.backfills.effects import effect_of, rows_beside
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.model.artefact import Artefact, PartitionSlice, Role
 from partitioning.model.backfill import Backfill, Swap, SwapKind, key_of
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Artefact, PartitionSlice, Role
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.packed_rows import EqualSteps, PackedRows
 from partitioning.values import Value, replace

@@ -13,8 +13,15 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from coset.batches.runners.class_archive import archive_file, archive_option, making_option, outdated
-from coset.batches.runners.spark_settings import configuration, environment, java_from_pypi
+from coset.batches.runners.spark_settings import (
+    archive_file,
+    archive_option,
+    configuration,
+    environment,
+    java_from_pypi,
+    making_option,
+    outdated,
+)
 from tests.there import there
 
 JARS = Path(pyspark.__file__).parent / "jars"

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+from coset.batches.attempt import BatchRef
 from coset.batches.auditing.audit import audit
 from coset.batches.backfills.request import backfills
 from coset.batches.interpreter import silently
-from coset.batches.ref import BatchRef
 from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.runners.spark import Spark
@@ -23,11 +23,11 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
-from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed
 from partitioning.model.order import Order
 from partitioning.model.reasons import OwnTasks
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.receipt import Role
+from partitioning.model.task_engine import MEMORY
 from partitioning.values import replace
 from spark_jobs.engine.kernel import run_orders
 from spark_jobs.finishing import Finishing, finishing

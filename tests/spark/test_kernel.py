@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coset.batches.runners.local import Local
-from coset.sources.copies import Copies
-from coset.sources.files import Files
+from coset.sources.files import Copies, Files
 from coset.sources.reader import Batch, ahead
 from demo.s3_server import S3Server
 from partitioning.authoring.flow import Flow
@@ -28,8 +27,8 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Role
 from partitioning.model.schemes import MAX
 from partitioning.values import replace
 from spark_jobs.engine.intake import Inspect, Intake, Proved

@@ -13,7 +13,7 @@ from coset.batches.runners.spark import application
 from coset.batches.runners.spark_settings import configuration, environment
 from partitioning.documents.document import decode
 from partitioning.model.order import Order
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.task_engine import MEMORY
 from spark_jobs.group import answer, orders_of, pieces, work_of
 from tests.plans import plan_of, tails, tails_found, wide
 

@@ -16,9 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coset.batches.runners.packed import pack, settings_for
 from coset.batches.runners.runner import Runner
-from coset.batches.runners.shipped import SHIPPED
+from coset.batches.runners.shipped import SHIPPED, pack, settings_for
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import PYTHON
 from coset.batches.runners.spark_submit import SparkSubmit

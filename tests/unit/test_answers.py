@@ -19,7 +19,7 @@ from coset.cli.output import Answer, OutputForm, Table, answer, printed, show
 from coset.reports.templates import template
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.outcome import Outcome
+from partitioning.model.verdict import Outcome
 
 TABLE = Table("Streams", ("partition", "records", "seen"), [("flights-0", 1200, None), ("flights-1", 7, True)])
 REFUSED = Refused(Finding(Kind.RECORD, "a record is wrong", "flights-0", "correct it"))

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from coset.batches.backfills.outlook import gaps
 from coset.batches.ends import EVERY, balance, settled
 from partitioning.documents.document import digest
-from partitioning.documents.ledger import Ledger
+from partitioning.documents.ledger import Ledger, LedgerBalance
 from partitioning.documents.store import Entry
-from partitioning.model.ledger_balance import LedgerBalance
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Decision, GivenUp, Verdict

@@ -18,8 +18,7 @@ from coset.reports.timeliness import ScheduledBy, ScheduledRun, after_run, timel
 from partitioning.documents.store import Entry, Store
 from partitioning.model.figures import BEFORE
 from partitioning.model.journal import as_time
-from partitioning.model.outcome import Outcome
-from partitioning.model.verdict import Commit, TableVersion
+from partitioning.model.verdict import Commit, Outcome, TableVersion
 from tests.memory_store import MemoryStore
 
 

@@ -19,11 +19,11 @@ from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.kinds import Kind
-from partitioning.model.engine_version import Differs, Engine, OtherAnswer
 from partitioning.model.graph import Step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends, Forgotten, What
+from partitioning.model.task_engine import Differs, Engine, OtherAnswer
 from partitioning.planning.origins import Origins, said, told_changes
 from partitioning.values import replace
 from tests.plans import arrived, plan_of

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from coset.lineage.columns import column_origins
+from coset.lineage.facets import column_origins
 from partitioning.authoring.flow import Flow
 from spark_jobs.engine.task_database import connect
 from spark_jobs.sql.column_check import check_sql

@@ -14,7 +14,7 @@ import typer
 from coset.cli.main import app
 from partitioning.errors import CosetError
 from partitioning.kinds import Actor, Kind, actor
-from partitioning.model.outcome import Outcome
+from partitioning.model.verdict import Outcome
 from tests.corpus import kinds
 from tests.offline_first import installing
 

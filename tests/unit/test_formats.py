@@ -24,10 +24,10 @@ from coset.sources.formats import avro, json_lines
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.reader import WHY
-from partitioning.model.bad_records import SetAside
+from partitioning.model.allowance import SetAside
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
-from partitioning.model.task_memory import TaskMemory
+from partitioning.model.task_engine import TaskMemory
 from tests import footers
 from tests.footers import Struct, of_no_records, with_footer
 from tests.written import WRITERS, Writer, row, snappy_of_java, values

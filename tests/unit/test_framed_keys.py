@@ -15,16 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coset.sources.composite_keys import making_keys
-from coset.sources.framed_sample import FRAMINGS, FramedSample, framed_sample
-from coset.sources.kafka.keys import keys_of
-from coset.sources.kafka.wrong import Wrong
+from coset.sources.kafka.keys import Wrong, keys_of
+from coset.sources.keys_seen import FRAMINGS, FramedSample, framed_sample
+from coset.sources.landed_keys import making_keys
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.framed_keys import json_object, written_key
 from partitioning.hashes import hash_of, murmur2
 from partitioning.model.composite_key import bad_part
-from partitioning.model.key_schemas import key_schema
 from partitioning.model.placement import (
     CRC32,
     MURMUR2,
@@ -35,6 +33,7 @@ from partitioning.model.placement import (
     each_of,
     hash_schema,
     json_hash,
+    key_schema,
 )
 from partitioning.model.streams import Stream
 from spark_jobs.engine.hashing import placement_hashes

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException
 from msgspec import UNSET
 from pyspark import SparkConf
 
-from coset.sources.kafka.avro_values import AvroValues
 from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.decoded_values import AvroValues
 from coset.sources.kafka.properties import PROPERTIES, properties
 from coset.sources.kafka.registry import AvroSchema
 from partitioning.authoring.pipeline import Pipeline

@@ -14,8 +14,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents import ledger as ledger_module
 from partitioning.documents.document import decode, digest, encode, pack
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.documents.numbered import numbered
-from partitioning.documents.store import AT_ONCE, Entry
+from partitioning.documents.store import AT_ONCE, Entry, numbered
 from partitioning.errors import Conflict, Refused
 from partitioning.model.backfill import Backfill, key_of
 from partitioning.model.plan import Plan

@@ -10,9 +10,8 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.plan import Plan
-from partitioning.pictures.drawing import DARK, LIGHT, Box, BoxGroup, Colours, Drawing, drawing
+from partitioning.pictures.drawing import DARK, LIGHT, Box, BoxGroup, Colours, Drawing, drawing, fitted, width
 from partitioning.pictures.layout import Frame, laid_out
-from partitioning.pictures.lettering import fitted, width
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
 from partitioning.values import replace

@@ -27,12 +27,11 @@ from partitioning.model.reasons import OwnTasks
 from partitioning.model.schemes import HotKeys
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.takes import Residues, Task, takes
-from partitioning.planning.stages.bounds import most_tasks
+from partitioning.planning.stages.hot_ranges import MOST_TASKS
+from partitioning.planning.stages.levels import most_tasks
 from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.split_joins import join_of
-from partitioning.planning.stages.split_partitions import MOST_TASKS
-from partitioning.sizing.hotkeys import NOTHING, SPLIT, hot_keys
-from partitioning.sizing.hotsplits import hot_own
+from partitioning.sizing.hotkeys import NOTHING, SPLIT, hot_keys, hot_own
 from partitioning.values import replace
 from tests.checked import said
 from tests.plans import arrived, plan_of

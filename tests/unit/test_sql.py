@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coset.sources.composite_keys import with_made
+from coset.sources.landed_keys import with_made
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused

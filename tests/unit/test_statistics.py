@@ -17,13 +17,12 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import Swap, SwapKind
+from partitioning.model.figures import Measured, as_text
 from partitioning.model.journal import Effort, Occasion
-from partitioning.model.measures import Measured, as_text
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures, statistics_of
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.planning.planner import plan_batch

@@ -13,10 +13,10 @@ from coset.batches.sweeping import left_over, sweep, swept
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import Backfill, Swap, SwapKind, key_of
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Artefact, Role
 from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace

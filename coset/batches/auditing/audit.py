@@ -17,13 +17,13 @@ import pyarrow as pa
 from coset.batches.auditing.audit_tables import TABLES, Audit, put
 from coset.batches.auditing.coverage_rows import coverage
 from coset.batches.auditing.produced import closed, judged_keys, migrated, produced, violations
-from coset.sources.landed_second_look import files_in
+from coset.sources.pinned import files_in
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import receipts
-from partitioning.model.gaps import Explained
 from partitioning.model.leaving import leavings
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.read_ends import Explained
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.stage_inputs import PlannedStream
@@ -73,7 +73,7 @@ def _landed(plan: Plan, stream: PlannedStream) -> Iterator[dict[str, object]]:
 def _from_broker(
     stream: PlannedStream, source: KafkaSource, seen: Mapping[tuple[str, int], Sequence[PartitionReceipt]]
 ) -> Iterator[dict[str, object]]:
-    from coset.sources.kafka.topic_second_look import first_records  # noqa: PLC0415  few streams are read from brokers
+    from coset.sources.kafka.pinned_topics import first_records  # noqa: PLC0415  few streams are read from brokers
 
     read = {planned.partition: seen.get((stream.name, planned.partition), ()) for planned in stream.partitions}
     named = {number: [each.gaps for each in receipts if each.gaps] for number, receipts in read.items()}

@@ -16,14 +16,14 @@ from partitioning.documents.receipts import all_left
 from partitioning.documents.store import at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Role
-from partitioning.model.gaps import Explained, Gap
 from partitioning.model.leaving import Left, partitions_of
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import Explained, Gap
 from partitioning.model.receipt import (
     MODULUS,
     PartitionReceipt,
+    Role,
     TaskReceipt,
     least_and_most_read,
     offset_digest,

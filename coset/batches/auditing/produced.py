@@ -18,13 +18,12 @@ from partitioning.documents.store import at_once
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import hash_of, homes_of, read_key
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import Op, quote, waiting
 from partitioning.model.leaving import given_to, leavings
 from partitioning.model.placement import KeyFormat
 from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.private import MASK
-from partitioning.model.receipt import Made, Offender, Receipt, TaskReceipt, Violation
+from partitioning.model.receipt import Artefact, Made, Offender, Receipt, Role, TaskReceipt, Violation
 from partitioning.model.stage_inputs import Input, StateInput, StreamInput
 from partitioning.values import replace
 from spark_jobs.engine.sampled_keys import unpacked

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
+from coset.batches.attempt import BatchRef
 from coset.batches.backfills import limits, swaps
 from coset.batches.backfills.comparing import compare
 from coset.batches.backfills.effects import Layers, first_behind, keeping, unlike
@@ -23,7 +24,6 @@ from coset.batches.backfills.swaps import blockers, cancelled, finish, in_force,
 from coset.batches.ends import ends_after
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
-from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
 from coset.batches.tables.held import not_exchangeable
@@ -31,8 +31,8 @@ from coset.batches.tables.iceberg import follow
 from coset.reports import batch_index
 from coset.reports.overview import note_backfill
 from coset.reports.site import Site
-from coset.sources.counting import Counting, uncounted
 from coset.sources.pinned import not_as_planned
+from coset.sources.reader import Counting, uncounted
 from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -48,9 +48,8 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
-from partitioning.planning.changed_queries import ChangedQuery
+from partitioning.planning.changed_queries import ChangedQuery, unlike_queries
 from partitioning.planning.origins import graph_of
-from partitioning.planning.table_findings import unlike_queries
 from partitioning.values import replace
 from spark_jobs.engine.occasions import clock_time
 

@@ -18,10 +18,10 @@ from coset.batches.tables.others import check_untouched
 from coset.batches.tables.owners import Owner
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap, SwapKind, name_of
-from partitioning.model.buckets import Buckets, buckets_of
 from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.receipt import Artefact
+from partitioning.model.table_parts import Buckets, buckets_of
 from partitioning.planning.changed_queries import ChangedQuery, Now, changed_queries
 from partitioning.planning.origins import graph_of
 from partitioning.values import replace

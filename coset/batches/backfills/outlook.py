@@ -10,10 +10,9 @@ from coset.batches.backfills.blockers import newest_dependent
 from coset.batches.backfills.swaps import in_force
 from coset.batches.ends import balance, ends_after
 from partitioning.commands import Run, Then
-from partitioning.documents.ledger import Ledger
+from partitioning.documents.ledger import Ledger, LedgerBalance, LeftOut
 from partitioning.documents.store import Store
 from partitioning.model.graph import Write
-from partitioning.model.ledger_balance import LedgerBalance, LeftOut
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Decision

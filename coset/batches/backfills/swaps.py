@@ -23,8 +23,7 @@ from partitioning import commands
 from partitioning.commands import Backfills, Undo
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.numbered import numbered
-from partitioning.documents.store import Store
+from partitioning.documents.store import Store, numbered
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, SwapKind, Swapped

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.task_memory import TaskMemory
+from partitioning.model.task_engine import TaskMemory
 from partitioning.numbers import MEMORY
 
 if TYPE_CHECKING:  # every command imports this module

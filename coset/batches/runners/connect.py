@@ -24,18 +24,17 @@ from pyspark.sql.connect.client.retries import RetryPolicy
 from pyspark.sql.connect.proto import GetStatusResponse, ReleaseExecuteRequest, UserContext
 from pyspark.sql.connect.session import SparkSession
 
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.batches.runners.connection import USER, Gone, check_address, connected, connected_alone, end_session, is_gone
 from coset.batches.runners.given_settings import Settings
-from coset.batches.runners.jobs import Jobs
-from coset.batches.runners.runner import TellOf, nobody
+from coset.batches.runners.runner import Jobs, TellOf, nobody
 from coset.batches.runners.spark_server import LOG_SETTING
 from coset.batches.runners.spark_settings import check_reach
 from coset.batches.runners.spark_submit import SparkSubmit
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError
 from partitioning.kinds import Kind
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.task_engine import MEMORY
 from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, NamedLocation
 from spark_jobs.group import Work, answer, group_name, pieces, run_group
 from spark_jobs.on_connect import cores_of, run_orders

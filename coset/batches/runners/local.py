@@ -15,11 +15,11 @@ from multiprocessing.process import BaseProcess
 from threading import Lock, Thread
 from types import ModuleType, TracebackType
 
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.task_engine import MEMORY
 from spark_jobs.group import Work, answer, group_name, group_of, pieces, run_group, steps_of
 from spark_jobs.worker_code import Wanted
 

@@ -15,11 +15,18 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from coset.batches.runners.children import free_ports
-from coset.batches.runners.class_archive import FOLDER, archive_file, making_option, outdated
 from coset.batches.runners.connection import Gone, connected
 from coset.batches.runners.spark import application
 from coset.batches.runners.spark_server import TOKEN, listening_on
-from coset.batches.runners.spark_settings import configuration, environment, log_file
+from coset.batches.runners.spark_settings import (
+    ARCHIVES,
+    archive_file,
+    configuration,
+    environment,
+    log_file,
+    making_option,
+    outdated,
+)
 from partitioning.errors import CosetError
 from spark_jobs.group import Sent, answer, pieces
 from spark_jobs.on_connect import run_orders
@@ -31,7 +38,7 @@ _MASTER = "local[1]"
 _NO_WORK = [Sent([b"{}"], 0)]
 
 
-def make_archive(folder: Path = FOLDER) -> str:
+def make_archive(folder: Path = ARCHIVES) -> str:
     """Make the archive unless it exists, and return a sentence. Spark starts without one too, but slower."""
     archive = archive_file(os.environ | environment(), folder)
     if archive is None:

@@ -16,14 +16,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.batches.runners.given_settings import Settings
-from coset.batches.runners.jobs import Jobs
-from coset.batches.runners.runner import TellOf, nobody
+from coset.batches.runners.runner import Jobs, TellOf, nobody
 from coset.batches.runners.shipped import Shipped
 from coset.batches.runners.spark_settings import PYTHON, check_reach, configuration, environment, log_file
 from partitioning.errors import CosetError
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.task_engine import MEMORY
 from spark_jobs.group import Work, group_name, run_group
 from spark_jobs.on_spark import cannot_start, dataframes, last_cause, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import Tell, quiet

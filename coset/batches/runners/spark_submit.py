@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import RLock
 from types import MappingProxyType, TracebackType
 
-from coset.batches.ref import BatchRef
+from coset.batches.attempt import BatchRef
 from coset.batches.runners import children
 from coset.batches.runners.given_settings import Settings
 from coset.batches.runners.runner import TellOf, nobody
@@ -28,7 +28,7 @@ from partitioning.commands import Repeat
 from partitioning.errors import CosetError
 from partitioning.kinds import Kind
 from partitioning.model.failure import ErrorKind
-from partitioning.model.task_memory import MEMORY
+from partitioning.model.task_engine import MEMORY
 from spark_jobs.engine.location import LOCATION
 from spark_jobs.group import group_name, group_of, nothing_to_do
 from spark_jobs.waiting_for_workers import MEANWHILE, Tell

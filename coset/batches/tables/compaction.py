@@ -32,16 +32,16 @@ from coset.batches.tables.live_files import LiveFile, has_vectors, live_files, v
 from coset.batches.tables.log_copy import actions_in
 from coset.batches.tables.logs import opened, opened_whole
 from coset.batches.tables.owners import Owner, check_owner
-from coset.sources.counting import Counting, uncounted
 from coset.sources.files import Files
+from coset.sources.reader import Counting, uncounted
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store, at_once
 from partitioning.documents.stores import store_at
-from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Write
 from partitioning.model.plan import PlannedWrite
+from partitioning.model.receipt import Artefact
 from partitioning.sections import many
 from partitioning.values import Value
 from spark_jobs.tables.column_bounds import Floats, RowsFile, bounds_in, with_figures

@@ -18,8 +18,7 @@ from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transa
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.tables.dead_row_proof import DeadRows
-from coset.batches.tables.dead_rows import dying
+from coset.batches.tables.dead_rows import DeadRows, dying
 from coset.batches.tables.live_files import LiveFile
 from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import (
@@ -40,10 +39,10 @@ from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Role
-from partitioning.model.buckets import Buckets, buckets_of
 from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.receipt import Artefact, Role
 from partitioning.model.root_names import TABLES
+from partitioning.model.table_parts import Buckets, buckets_of
 from spark_jobs.tables.column_bounds import with_figures
 from spark_jobs.tables.table_schema import RESIDUE, folder
 

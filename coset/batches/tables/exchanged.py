@@ -22,10 +22,10 @@ from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
-from partitioning.model.buckets import Buckets
 from partitioning.model.plan import PlannedWrite
+from partitioning.model.receipt import Artefact
+from partitioning.model.table_parts import Buckets
 from spark_jobs.tables.table_schema import folder
 
 

@@ -19,9 +19,9 @@ from coset.sources.files import Files
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Write
+from partitioning.model.receipt import Artefact
 from spark_jobs.tables.table_schema import folder
 
 # Where a table has the files that batches wrote.

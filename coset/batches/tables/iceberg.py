@@ -44,10 +44,10 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import ATTEMPT, Store
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
-from partitioning.model.buckets import Buckets
 from partitioning.model.column_ids import PART, renamed
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.sources import NAMESPACE
+from partitioning.model.table_parts import Buckets
 from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import ProtocolVersions
 
-from coset.batches.tables.dead_row_proof import DeadRows, check_noted
+from coset.batches.tables.dead_rows import DeadRows, check_noted
 from coset.batches.tables.deletion_vectors import Vector, packed
 from coset.batches.tables.live_files import VARIANTS, VECTORS, LiveFile, has_vectors, identity
 from coset.batches.tables.log_copy import Action, TableLog

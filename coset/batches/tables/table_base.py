@@ -17,7 +17,7 @@ from coset.sources.files import Files
 from partitioning.commands import MoveTables, Run
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.numbered import numbered
+from partitioning.documents.store import numbered
 from partitioning.documents.stores import SplitStore, check_first_use, store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind

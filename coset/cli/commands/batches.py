@@ -149,7 +149,7 @@ def run(
 @command(Panel.LOOK, "list")
 def list_pipelines(store: StoreRoot = None) -> Answer:
     """List the pipelines of the project, and those that have run in the store."""
-    from coset.cli.catalogue import listed
+    from coset.cli.status import listed
 
     return listed(root_of(store))
 

@@ -183,7 +183,7 @@ def incidents(
     ended: Annotated[bool, typer.Option("--all", help="Show those that have ended, too.")] = False,
 ) -> Answer:
     """Show what stops the pipeline: since when, how often, and who owns it."""
-    from coset.cli.incidents import listed
+    from coset.cli.reports import listed
 
     return listed(pipeline, root_of(store), ended=ended)
 
@@ -199,9 +199,9 @@ def pack(
     ] = None,
 ) -> Answer:
     """Pack what tasks import into an archive for Spark's workers, which then need no Coset."""
-    from coset.batches.runners import packed
+    from coset.batches.runners import shipped
 
-    code, settings = packed.pack(file, also or ()), packed.settings_for(file)
+    code, settings = shipped.pack(file, also or ()), shipped.settings_for(file)
     bytes_ = file.stat().st_size
     text = [
         f"{file} has {code}, {size(bytes_)}",

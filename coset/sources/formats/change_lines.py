@@ -12,8 +12,7 @@ from msgspec import UNSET
 
 from coset.sources.formats.change_rows import ChangeRows, check_said, decoded, is_encoded
 from coset.sources.formats.changes_seen import fields_of
-from coset.sources.formats.json_lines import as_written
-from coset.sources.formats.json_types import type_of, written_type
+from coset.sources.formats.json_lines import as_written, type_of, written_type
 from partitioning.model.composite_key import key_columns
 from partitioning.model.streams import DELETED, ChangeForm, Column, Stream
 

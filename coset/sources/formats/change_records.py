@@ -19,10 +19,9 @@ from coset.sources.formats.change_rows import (
     check_said,
 )
 from coset.sources.formats.changes_seen import fields_of_avro
-from coset.sources.formats.json_types import declared_schema
+from coset.sources.formats.json_lines import declared_schema
 from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, UnusableRecord
-from coset.sources.reader import RAW, WHY
-from coset.sources.unusable import as_json
+from coset.sources.reader import RAW, WHY, as_json
 from partitioning.model.composite_key import key_columns
 from partitioning.model.streams import ChangeForm, Stream
 

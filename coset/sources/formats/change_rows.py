@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from coset.sources.file_columns import columns_of
 from coset.sources.formats.changes_seen import has_decimals, type_in
-from coset.sources.formats.json_types import type_of
+from coset.sources.formats.json_lines import type_of
 from coset.sources.formats.landed_file import UnusableRecord
 from coset.sources.plain_arrays import plain_array
 from partitioning.model.composite_key import key_columns

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from coset.sources.file_columns import FileColumns, columns_of
 from coset.sources.formats.landed_file import BATCH_ROWS, LAND_AGAIN, FileFacts, Unreadable, has_offsets
 from coset.sources.plain_arrays import bare, bare_schema, rebuilt
-from partitioning.model.task_memory import USUAL, TaskMemory
+from partitioning.model.task_engine import USUAL, TaskMemory
 
 _NANOS_OF_MILLI = 1_000_000
 _MOST_MILLIS = (2**63 - 1) // 1000 - 1

@@ -15,7 +15,7 @@ from coset.sources.formats.parquet import ParquetRows
 from coset.sources.plain_arrays import bare_schema, is_nested, rebuilt
 from partitioning.model.column_ids import PART
 from partitioning.model.streams import DELETED
-from partitioning.model.task_memory import USUAL, TaskMemory
+from partitioning.model.task_engine import USUAL, TaskMemory
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

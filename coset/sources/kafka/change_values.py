@@ -10,16 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET
 
-from coset.sources.exact_casts import cast_exactly
-from coset.sources.file_columns import FileColumns
+from coset.sources.file_columns import FileColumns, cast_exactly
 from coset.sources.formats.avro import batch_of
 from coset.sources.formats.change_lines import ChangeLines, without_schema
 from coset.sources.formats.change_records import ChangeRecords
 from coset.sources.formats.landed_file import FileFacts
-from coset.sources.kafka.avro_values import AvroValues
-from coset.sources.kafka.keys import keys_of
+from coset.sources.kafka.decoded_values import AvroValues
+from coset.sources.kafka.keys import Wrong, first_wrong, keys_of
 from coset.sources.kafka.registry import AvroSchema
-from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.placement import each_of, hash_schema, hashed_columns
 from partitioning.model.streams import DELETED, Format, Stream

@@ -10,12 +10,10 @@ from typing import Any, assert_never
 import pyarrow as pa
 
 from coset.sources.file_columns import arrow_schema, type_named
-from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.errors import Refused
 from partitioning.framed_keys import column_type, schema_id, values_of, written_key
 from partitioning.model.composite_key import key_columns, key_parts
-from partitioning.model.key_schemas import Framing
-from partitioning.model.placement import HashName, KeyFormat, each_of, hash_schema, hashed_columns
+from partitioning.model.placement import Framing, HashName, KeyFormat, each_of, hash_schema, hashed_columns
 from partitioning.model.streams import Column, Stream
 
 _ERRORS = (UnicodeDecodeError, struct.error)
@@ -131,3 +129,26 @@ def _read(
     except _ERRORS:
         number = first_wrong(written, read, _ERRORS).number
         raise Wrong(number, f"the key is not of the declared format {key_format.value!r}") from None
+
+
+class Wrong(Exception):
+    """Raised if the record with this index, in what is read together, cannot be read; what to do, if that is known."""
+
+    def __init__(self, number: int, what: str, then: str = "") -> None:
+        super().__init__(what)
+        self.number = number
+        self.what = what
+        self.then = then
+
+
+def first_wrong(
+    written: Sequence[bytes | None], read: Callable[[bytes], object], errors: tuple[type[Exception], ...]
+) -> Wrong:
+    """The first that `read` cannot read, and its error."""
+    for number, data in enumerate(written):
+        try:
+            if data is not None:
+                read(data)
+        except errors as error:
+            return Wrong(number, str(error).partition("\n")[0], getattr(error, "then", ""))
+    raise AssertionError

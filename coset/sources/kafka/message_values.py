@@ -9,16 +9,15 @@ from typing import Protocol, assert_never
 
 import pyarrow as pa
 
-from coset.sources.composite_keys import with_made
 from coset.sources.evolution import Evolution, with_casts
 from coset.sources.file_columns import FileColumns, UnknownType, arrow_schema, columns_of, typeless, types_named
 from coset.sources.formats.change_lines import changes_have_values
-from coset.sources.formats.json_types import undeclarable
-from coset.sources.kafka.avro_values import AvroValues
+from coset.sources.formats.json_lines import undeclarable
 from coset.sources.kafka.change_values import AvroChanges, ChangeValues
-from coset.sources.kafka.json_values import JsonValues
+from coset.sources.kafka.decoded_values import AvroValues, JsonValues
 from coset.sources.kafka.keys import key_columns_of, read_of_key
 from coset.sources.kafka.registry import AvroSchema, Registry
+from coset.sources.landed_keys import with_made
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream

@@ -1,19 +1,99 @@
-"""Pinned topics: whether a broker still holds what was planned, and the findings if not."""
+"""Pinned topics: whether a broker still holds what was planned, and the findings if not. Leader epochs: whether the
+records before an offset are those that were planned. A second look: another consumer reads the gaps that readers saw.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
-from coset.sources.kafka.cluster import Cluster
-from coset.sources.kafka.epochs import replaced
-from coset.sources.kafka.topics import Log, describe, logs
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from coset.sources.kafka.cluster import ANSWERS_WITHIN_SECONDS, Cluster
+from coset.sources.kafka.topics import Log, Position, describe, logs
 from partitioning.commands import Command
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
+from partitioning.model.read_ends import End
 from partitioning.model.sources import KafkaSource
 from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
+
+_WAIT_SECONDS = 0.1
+_UNTIL_IT_FETCHES_SECONDS = 0.01
+# The answer comes before the first record, so that no more is fetched.
+_LITTLE = {"max.partition.fetch.bytes": "65536", "queued.min.messages": "1", "fetch.wait.max.ms": "10"}
+# The client resets offsets for several reasons; only the text tells which.
+_ANSWERS = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
+_WHAT = "whether records were replaced cannot be asked for"
+
+
+def doubtful(planned: Iterable[End | PlannedPartition], found: Mapping[int, Log]) -> Mapping[int, Position]:
+    """The positions to check: planned ends of partitions that have had another leader since.
+
+    >>> planned = PlannedPartition(0, beginning=0, committed=0, start=0, end=20, bytes=1, files=(), epoch=4)
+    >>> doubtful([planned], {0: Log(0, 30, epoch=4)}), doubtful([planned], {0: Log(0, 30, epoch=6)})
+    ({}, {0: Position(offset=20, epoch=4)})
+    """
+    ends = ((one, found[one.partition]) for one in planned if one.partition in found)
+    return {
+        one.partition: Position(one.end, one.epoch)
+        for one, log in ends
+        if 0 <= one.epoch != log.epoch and max(log.start, 1) <= one.end <= log.end
+    }
+
+
+def replaced(
+    cluster: Cluster, name: str, planned: Iterable[End | PlannedPartition], found: Mapping[int, Log]
+) -> frozenset[int]:
+    """The partitions where records before the planned end were replaced.
+
+    `found` has their logs now. Raises Refused if access is denied, Unreachable if leaders do not answer.
+    """
+    positions = doubtful(planned, found)
+    if not positions:
+        return frozenset()
+    places = [TopicPartition(name, number, at.offset, leader_epoch=at.epoch) for number, at in positions.items()]
+    until = time.monotonic() + ANSWERS_WITHIN_SECONDS
+    with closing(cluster.consumer(more=_LITTLE)) as consumer:
+        consumer.assign(places)
+        try:
+            for place in places:
+                _seek(consumer, place, until)
+            return _answers(cluster, consumer, name, set(positions), until)
+        except KafkaException as error:
+            raise cluster.error(error, _WHAT, cluster.source.uri(name)) from None
+
+
+def _seek(consumer: Consumer, place: TopicPartition, until: float) -> None:
+    """Seek: the client asks for epochs when it seeks, but not where it starts."""
+    while True:
+        try:
+            return consumer.seek(place)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE or time.monotonic() > until:
+                raise
+        time.sleep(_UNTIL_IT_FETCHES_SECONDS)
+
+
+def _answers(cluster: Cluster, consumer: Consumer, name: str, waiting: set[int], until: float) -> frozenset[int]:
+    found = set[int]()
+    while waiting:
+        for message in consumer.consume(len(waiting), timeout=_WAIT_SECONDS):
+            error, number = message.error(), message.partition()
+            if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise KafkaException(error)
+            if number in waiting and (error is None or error.code() in _ANSWERS):
+                waiting.remove(number)
+                if error is not None and _TRUNCATED in error.str():
+                    found.add(number)
+        cluster.check_accepted(_WHAT, cluster.source.uri(name))
+        if waiting and time.monotonic() > until:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return frozenset(found)
 
 
 def removed(partition: StreamPartition, planned: Span, log: Log, where: str, anew: Command) -> Finding | None:
@@ -85,3 +165,49 @@ def _held(partition: PlannedPartition) -> Span | None:
     spans = [Span(max(file.start, partition.start), min(file.end, partition.end)) for file in partition.files]
     spans = [span for span in spans if span.start < span.end]
     return Span(spans[0].start, spans[-1].end) if spans else None
+
+
+# Only the first record is needed.
+_WHAT_GAPS = "the gaps in a topic cannot be looked into"
+
+
+def first_records(
+    source: KafkaSource, topic: str, gaps: Mapping[int, Sequence[Span]]
+) -> Mapping[int, Sequence[tuple[Span, int | None]]]:
+    """The first record at or after the start of each gap, by partition, None if there is none. Leaves out gaps that
+    retention has removed since.
+
+    Raises Refused if access is denied, Unreachable if brokers do not answer.
+    """
+    cluster, found = Cluster(source), dict[int, list[tuple[Span, int | None]]]()
+    begins = {number: log.start for number, log in logs(cluster, topic, gaps).items()}
+    left = {number: [gap for gap in wanted if begins[number] < gap.end] for number, wanted in gaps.items()}
+    with closing(cluster.consumer(more=_LITTLE)) as consumer:
+        while places := {number: max(wanted[0].start, begins[number]) for number, wanted in left.items() if wanted}:
+            try:
+                for number, first in _first(cluster, consumer, topic, places):
+                    found.setdefault(number, []).append((left[number].pop(0), first))
+            except KafkaException as error:
+                raise cluster.error(error, _WHAT_GAPS, source.uri(topic)) from None
+    return found
+
+
+def _first(
+    cluster: Cluster, consumer: Consumer, topic: str, places: Mapping[int, int]
+) -> Iterator[tuple[int, int | None]]:
+    """The first record of each partition from its position on. One position for each partition."""
+    consumer.assign([TopicPartition(topic, number, start) for number, start in places.items()])
+    waiting, until = set(places), time.monotonic() + ANSWERS_WITHIN_SECONDS
+    while waiting:
+        for message in consumer.consume(len(waiting), timeout=_WAIT_SECONDS):
+            error, number = message.error(), message.partition()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise KafkaException(error)
+                continue
+            if number in waiting:
+                waiting.remove(number)
+                yield number, message.offset() if error is None else None
+        cluster.check_accepted(_WHAT_GAPS, cluster.source.uri(topic))
+        if waiting and time.monotonic() > until:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -12,7 +12,7 @@ import fastavro
 import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
-from coset.sources.formats.avro_types import arrow_schema_of
+from coset.sources.formats.avro import arrow_schema_of
 from coset.sources.formats.landed_file import Unreadable
 from coset.sources.kafka.properties import PROPERTIES, properties
 from partitioning.commands import Repeat

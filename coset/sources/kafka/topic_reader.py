@@ -13,11 +13,10 @@ from coset.sources.file_columns import arrow_schema
 from coset.sources.formats.change_lines import deletes
 from coset.sources.kafka.change_values import tombstones_have_keys_only, without_rows
 from coset.sources.kafka.cluster import Cluster
-from coset.sources.kafka.keys import keys_of, read_of_key
+from coset.sources.kafka.keys import Wrong, keys_of, read_of_key
 from coset.sources.kafka.message_values import Values, beside_value, reader_of
 from coset.sources.kafka.pinned_topics import recreated, removed
 from coset.sources.kafka.topics import describe, logs
-from coset.sources.kafka.wrong import Wrong
 from coset.sources.reader import RAW, WHY, Batch
 from partitioning.commands import Replan
 from partitioning.errors import CosetError, Refused
@@ -27,7 +26,7 @@ from partitioning.model.order import OrderedStream
 from partitioning.model.sources import KafkaSource
 from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.streams import TIMESTAMP, InputFile
-from partitioning.model.task_memory import TaskMemory
+from partitioning.model.task_engine import TaskMemory
 
 # If neither a record nor the end comes for so long, the broker is away.
 NO_PROGRESS_SECONDS = 60.0

@@ -8,8 +8,14 @@ from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import GATHERED, HashName, KeyFormat, KeyHash
 from partitioning.model.reasons import AskedFor, ExchangeReason, MovesAlong, PlacedOtherwise, Unplaced
 from partitioning.model.statistics import Statistics
-from partitioning.planning.exchanges.derived_placements import DerivedPlacement, PlacementOrigin, derive_placements
-from partitioning.planning.exchanges.estimates import Estimate, estimates, total
+from partitioning.planning.exchanges.derived_placements import (
+    DerivedPlacement,
+    Estimate,
+    PlacementOrigin,
+    derive_placements,
+    estimates,
+    total,
+)
 from partitioning.planning.exchanges.regions import Node, Solution, regions, solved
 from partitioning.planning.exchanges.versions import Moved, versions
 from partitioning.values import Value

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from partitioning.model.graph import Graph, Op, Step, quote, union
 from partitioning.model.placement import KeyHash
-from partitioning.planning.exchanges.derived_placements import DerivedPlacement, places, target
-from partitioning.planning.exchanges.estimates import EARLY
+from partitioning.planning.exchanges.derived_placements import EARLY, DerivedPlacement, places, target
 from partitioning.planning.exchanges.regions import Node
 from partitioning.values import Value, replace
 

@@ -8,7 +8,6 @@ from enum import Enum, auto
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Role
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import MURMUR2, KeyHash, Placement
 from partitioning.model.plan import Plan, PlannedWrite, Stage
@@ -22,6 +21,7 @@ from partitioning.model.reasons import (
     OwnTasks,
     TaskCountReason,
 )
+from partitioning.model.receipt import Role
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.stage_inputs import Input, PlannedPartition, PlannedStream
 from partitioning.model.statistics import Statistics

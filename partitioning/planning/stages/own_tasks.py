@@ -22,8 +22,8 @@ from partitioning.model.stage_inputs import StateInput
 from partitioning.model.statistics import TaskFigures
 from partitioning.model.streams import Stream
 from partitioning.planning.stages.draft import StageContext, StageDraft
+from partitioning.planning.stages.hot_ranges import LEAST, SHARE
 from partitioning.planning.stages.split_joins import Shared, kept_together, least_share, shares, splits_joins
-from partitioning.planning.stages.split_partitions import LEAST, SHARE
 from partitioning.planning.task_coverage import listed, unsound
 from partitioning.values import replace
 

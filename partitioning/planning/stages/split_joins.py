@@ -21,8 +21,8 @@ from partitioning.model.plan import Plan, Stage
 from partitioning.model.reasons import OwnTask, OwnTasks
 from partitioning.model.stage_inputs import ResultInput
 from partitioning.model.streams import Stream
+from partitioning.planning.stages.hot_ranges import HEAVIER, MOST_TASKS, PART
 from partitioning.planning.stages.record_ranges import make_up
-from partitioning.planning.stages.split_partitions import HEAVIER, MOST_TASKS, PART
 from partitioning.planning.task_coverage import unsound
 from partitioning.values import Value, replace
 

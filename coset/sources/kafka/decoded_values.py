@@ -1,22 +1,100 @@
-"""Avro values, each read by its writer's schema, as the columns that the plan fixes."""
+"""Values in JSON and in Avro, read strictly as the declared columns: nothing is rounded, cut or converted."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
 from itertools import groupby
-from typing import Any
+from typing import Any, TypedDict
 
 import fastavro
+import msgspec
 import pyarrow as pa
 
-from coset.sources.exact_casts import cast_exactly
+from coset.sources.file_columns import cast_exactly
 from coset.sources.formats.landed_file import Unreadable
+from coset.sources.kafka.keys import Wrong, first_wrong
 from coset.sources.kafka.registry import AvroSchema
-from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.framed_keys import FRAME, framed_id
 
-_ERRORS = (EOFError, ValueError, LookupError, TypeError, OverflowError, StopIteration, Unreadable, pa.ArrowException)
+_JSON_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError)
+
+
+class JsonValues:
+    """Reads the columns of a schema from JSON objects. A missing field is null, other fields are ignored.
+
+    >>> JsonValues(pa.schema([("delay", pa.int32())])).columns([b'{"delay": 5, "from": "JFK"}', None], ["delay"])[0]
+    <pyarrow.lib.Int32Array object at ...>
+    [
+      5,
+      null
+    ]
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._decode = msgspec.json.Decoder(_object(schema)).decode
+
+    def columns(self, values: Sequence[bytes | None], names: Sequence[str]) -> list[pa.Array]:
+        """These columns. Raises Wrong at the first value that does not fit its declaration."""
+        try:
+            rows = [{} if value is None else self._decode(value) for value in values]
+            return [pa.array([row.get(name) for row in rows], self._schema.field(name).type) for name in names]
+        except _JSON_ERRORS:
+            wrong = first_wrong(values, self._read, _JSON_ERRORS)
+            raise Wrong(wrong.number, f"the value is not as declared: {wrong.what}") from None
+
+    def _read(self, value: bytes) -> None:
+        row = self._decode(value)
+        for field in self._schema:
+            pa.array([row.get(field.name)], field.type)
+
+
+def _object(fields: Sequence[pa.Field]) -> Any:
+    """The Python type of an object with these optional fields."""
+    return TypedDict("_Object", {field.name: _python(field.type) | None for field in fields}, total=False)  # type: ignore[operator]
+
+
+def _python(kind: pa.DataType) -> Any:
+    """The Python type for an Arrow type."""
+    for is_kind, python in _SIMPLE:
+        if is_kind(kind):
+            return python
+    if pa.types.is_struct(kind):
+        return _object([kind.field(number) for number in range(kind.num_fields)])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return list[_python(kind.value_type) | None]  # type: ignore[misc]
+    if pa.types.is_map(kind):
+        return dict[str, _python(kind.item_type) | None]  # type: ignore[misc]
+    return Any
+
+
+_SIMPLE = (
+    (pa.types.is_integer, int),
+    (pa.types.is_floating, float),
+    (pa.types.is_boolean, bool),
+    (pa.types.is_string, str),
+    (pa.types.is_large_string, str),
+    (pa.types.is_decimal, Decimal),
+    (pa.types.is_timestamp, datetime),
+    (pa.types.is_date, date),
+    (pa.types.is_time, time),
+    (pa.types.is_binary, bytes),
+)
+
+
+_AVRO_ERRORS = (
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    OverflowError,
+    StopIteration,
+    Unreadable,
+    pa.ArrowException,
+)
 
 
 class AvroValues:
@@ -79,8 +157,8 @@ class AvroValues:
 
         try:
             return columns(run)
-        except _ERRORS:
-            wrong = first_wrong(run, lambda value: columns([value]), _ERRORS)
+        except _AVRO_ERRORS:
+            wrong = first_wrong(run, lambda value: columns([value]), _AVRO_ERRORS)
             raise Wrong(
                 start + wrong.number, f"the value is not as its schema says: {wrong.what}", wrong.then
             ) from None
