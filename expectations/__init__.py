@@ -23,16 +23,14 @@ try:
     )
     from expectations.coverage import (
         ExpectFewRecordsToBeSetAside,
+        ExpectKeysToBeMigratedOnce,
         ExpectNoRecordToBeSetAside,
         ExpectOffsetsToBeCoveredExactlyOnce,
         ExpectRecordsToHaveKeys,
         ExpectRecordsToLieWhereTheirKeysHash,
-        ExpectSetAsideRecordsToBeKept,
-    )
-    from expectations.production import (
-        ExpectKeysToBeMigratedOnce,
         ExpectRowsOfTablesToBalance,
         ExpectRowsToBeWrittenAsTheyWereMade,
+        ExpectSetAsideRecordsToBeKept,
         ExpectTablesToBeTheirQueries,
         ExpectTablesToKeepTheirRows,
     )

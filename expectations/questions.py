@@ -25,16 +25,14 @@ from expectations.continuity import (
 )
 from expectations.coverage import (
     ExpectFewRecordsToBeSetAside,
+    ExpectKeysToBeMigratedOnce,
     ExpectNoRecordToBeSetAside,
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
-    ExpectSetAsideRecordsToBeKept,
-)
-from expectations.production import (
-    ExpectKeysToBeMigratedOnce,
     ExpectRowsOfTablesToBalance,
     ExpectRowsToBeWrittenAsTheyWereMade,
+    ExpectSetAsideRecordsToBeKept,
     ExpectTablesToBeTheirQueries,
     ExpectTablesToKeepTheirRows,
 )

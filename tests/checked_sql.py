@@ -12,7 +12,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.streams import Column, Discovered
 from spark_jobs.sql.column_check import check_sql
-from spark_jobs.sql.needed_columns import columns_needed
+from spark_jobs.sql.left_columns import columns_needed
 
 FLIGHTS = Discovered(
     "flights",

@@ -13,14 +13,13 @@ from coset.batches import reported
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.request import with_swap
 from coset.batches.backfills.swaps import finish, newest_shown, state_ledger, swaps
-from coset.batches.code import as_run, changed_code, with_code
+from coset.batches.code import as_run, changed_code, misread, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
 from coset.batches.measuring import check_measurable
 from coset.batches.pace import waits_for
 from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
-from coset.batches.renamed_columns import misread
 from coset.batches.tables.iceberg import check_followable
 from coset.batches.tables.logs import Logs, check_storable, check_table
 from coset.batches.tables.others import appended_again, check_untouched

@@ -17,8 +17,7 @@ from coset.batches.backfills import swaps
 from coset.batches.backfills.request import backfills, put
 from coset.batches.interpreter import Show
 from coset.batches.kept import kept_states
-from coset.batches.runners.choice import check_runs
-from coset.batches.runners.runner import Runner
+from coset.batches.runners.runner import Runner, check_runs
 from coset.sources.files import Files
 from coset.sources.pinned import not_as_planned
 from coset.sources.s3 import AGAIN, reaching

@@ -263,8 +263,8 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
 def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None) -> str:
     """The batch on a page of Markdown: what was read, the verdict or the findings of the last attempt, the tables, and
     where the Data Docs are."""
+    from coset.batches.auditing.audit import broker_gaps  # noqa: PLC0415
     from coset.batches.auditing.audit_tables import load_some  # noqa: PLC0415
-    from coset.batches.auditing.coverage_rows import broker_gaps  # noqa: PLC0415
 
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)

@@ -17,8 +17,7 @@ from coset.batches.backfills.outlook import outlook
 from coset.batches.backfills.pages import comparison_sections, preview_sections
 from coset.batches.backfills.request import backfill, backfills, comparison_of
 from coset.batches.backfills.swaps import Half, blockers, half, swaps
-from coset.batches.runners.choice import check_runs
-from coset.batches.runners.runner import Runner
+from coset.batches.runners.runner import Runner, check_runs
 from coset.cli import pipelines
 from coset.cli.output import Answer, Block, Table, counted, progress, show, step
 from partitioning.authoring.pipeline import Pipeline

@@ -14,8 +14,7 @@ from coset.batches.attempt import Attempt, BatchRef, LoadedBatch
 from coset.batches.interpreter import PLAN, run_batch
 from coset.batches.pace import warned
 from coset.batches.planning import agreed
-from coset.batches.runners.choice import check_runs
-from coset.batches.runners.runner import Runner
+from coset.batches.runners.runner import Runner, check_runs
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.tables import compaction
 from coset.batches.watch import Watch, from_environment

@@ -27,7 +27,7 @@ from packaging.version import Version
 from coset.batches.ends import known_after
 from coset.batches.planning import agreed
 from coset.batches.progress import progress
-from coset.batches.runners.choice import SERVER
+from coset.batches.runners.runner import SERVER
 from coset.batches.tables.iceberg import try_place
 from coset.batches.tables.logs import missing_of, opened_whole, try_log
 from coset.batches.tables.table_base import differs

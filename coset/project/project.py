@@ -12,8 +12,8 @@ from pathlib import Path
 
 from msgspec import field
 
-from coset.batches.runners.choice import RunnerKind
 from coset.batches.runners.given_settings import GIVEN, as_variable
+from coset.batches.runners.runner import RunnerKind
 from coset.reports.timeliness import ScheduledBy, ScheduledRun
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused

@@ -131,8 +131,7 @@ def _by_files(stream: Stream, beginnings: Mapping[int, int]) -> Mapping[int, int
 
 
 def _by_log(stream: Stream, source: KafkaSource) -> Mapping[int, int]:
-    from coset.sources.kafka.cluster import Cluster  # noqa: PLC0415  few pipelines read from brokers
-    from coset.sources.kafka.topics import logs  # noqa: PLC0415
+    from coset.sources.kafka.cluster import Cluster, logs  # noqa: PLC0415  few pipelines read from brokers
 
     found = logs(Cluster(source), stream.name, range(stream.partitions))
     return {number: log.start for number, log in found.items()}

@@ -15,8 +15,7 @@ from partitioning.errors import Finding, Refused, about
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import Join, Missing, Op, Step
-from partitioning.model.kept_change import KeptChange
+from partitioning.model.graph import Join, KeptChange, Missing, Op, Step
 from partitioning.model.meaning import RowKind
 from partitioning.model.placement import KeyFormat
 from partitioning.model.table_mode import CHANGELOG, Mode, Updates

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import field
 
-from partitioning.model.column_ids import renamed
-from partitioning.model.graph import Op, Step
-from partitioning.model.kept_change import How
+from partitioning.model.graph import How, Op, Step
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import PlannedStream, StateInput
+from partitioning.model.streams import renamed
 from partitioning.planning.beginnings import Beginning, beginnings, mixing
 from partitioning.planning.origins import graph_of, said
 from partitioning.sections import many, size

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec import UNSET, UnsetType
 
-from partitioning.model.kept_change import ColumnChange, KeptChange, KeptVersion
+from partitioning.model.graph import ColumnChange, KeptChange, KeptVersion
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.placement import Placement, newest_of
 from partitioning.model.read_ends import Gap, gaps

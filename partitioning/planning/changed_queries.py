@@ -13,8 +13,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.graph import Graph, Op, Step, Write
-from partitioning.model.kept_change import KeptChange
+from partitioning.model.graph import Graph, KeptChange, Op, Step, Write
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.read_ends import Ends

@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 
-from partitioning.model.graph import Graph, Op, Step, list_items, quote
-from partitioning.model.kept_change import KeptChange
+from partitioning.model.graph import Graph, KeptChange, Op, Step, list_items, quote
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column

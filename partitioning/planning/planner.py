@@ -26,14 +26,13 @@ from partitioning.model.task_engine import Engine
 from partitioning.model.watermarks import EventTime, LatestTimes, Watermark
 from partitioning.planning.arrivals import arrivals
 from partitioning.planning.beginnings import settled
-from partitioning.planning.check import check_plan
+from partitioning.planning.check import check_plan, check_taken_away
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
 from partitioning.planning.kept_columns import Earlier
 from partitioning.planning.stages.draft import StageContext, StateSnapshot
 from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
-from partitioning.planning.taken_away import check_taken_away
 from partitioning.planning.task_sizes import counted, sized
 from partitioning.planning.watermarks import late_findings, watermarks, with_watermarks
 from partitioning.values import replace

@@ -18,7 +18,7 @@ from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.model.takes import Task
 from partitioning.planning.origins import graph_of
 from partitioning.planning.stages.hot_ranges import LEAST, Unsplit, splittable
-from partitioning.planning.stages.split_joins import kept_together, leaving, splits_joins
+from partitioning.planning.stages.record_ranges import kept_together, leaving, splits_joins
 from partitioning.values import Value
 
 # A partition is hot from this many times the records of a mean partition of its stream on.

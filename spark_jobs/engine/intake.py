@@ -34,7 +34,7 @@ from spark_jobs.engine.set_aside import SetAsideRecord, set_aside_of
 from spark_jobs.engine.take import TAKEN, Take, Unusable
 from spark_jobs.sql.column_check import PARTITION
 from spark_jobs.sql.expressions import columns_named, parse
-from spark_jobs.sql.needed_columns import columns_needed, functions_see_all
+from spark_jobs.sql.left_columns import columns_needed, functions_see_all
 
 
 class Inspection(Protocol):

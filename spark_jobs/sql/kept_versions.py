@@ -11,8 +11,7 @@ from coset.sources.evolution import common_type
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported
 from partitioning.kinds import Kind
-from partitioning.model.graph import Op, Step, quote
-from partitioning.model.kept_change import ColumnChange, How, KeptChange, KeptVersion
+from partitioning.model.graph import ColumnChange, How, KeptChange, KeptVersion, Op, Step, quote
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.streams import Column

@@ -20,9 +20,8 @@ from coset.batches.backfills import actions as backfills
 from coset.batches.backfills.actions import Asked
 from coset.batches.planning import preview
 from coset.sources.kafka import cluster, topic_reader
-from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.cluster import Cluster, Log, describe, logs
 from coset.sources.kafka.properties import PROPERTIES
-from coset.sources.kafka.topics import Log, describe, logs
 from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer, start_kafka, start_member
 from partitioning.authoring.pipeline import Pipeline

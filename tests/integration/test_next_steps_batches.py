@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from coset.cli.main import app
-from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
+from partitioning.documents.stores import path_of
 from partitioning.kinds import Kind
 from spark_jobs.sql import database
 from tests.commands import coset

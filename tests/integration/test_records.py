@@ -19,8 +19,8 @@ from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer
 from demo.s3_server import S3Server
 from partitioning.authoring.settings import Settings
-from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
+from partitioning.documents.stores import path_of
 from partitioning.hashes import placement_hash
 from partitioning.model.streams import NullKeys
 from spark_jobs.engine.take import LEFT, Taken

@@ -15,8 +15,8 @@ from coset.batches.tables.handing_over import hand_over
 from coset.batches.tables.others import accept
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
-from partitioning.documents.folder_store import FolderStore
 from partitioning.documents.store import KeyPage, Store
+from partitioning.documents.stores import FolderStore
 from partitioning.errors import Refused
 from partitioning.model.root_names import LOG
 from partitioning.model.streams import NullKeys

@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from coset.batches import steps
 from coset.batches.attempt import BatchRef
-from coset.sources import parts_reader
+from coset.sources import rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.words import WriteMode
@@ -33,7 +33,7 @@ from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.states import KeptByKey
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.writers import Writers
-from spark_jobs.tables.column_bounds import RowsFile
+from spark_jobs.tables.table_schema import RowsFile
 from tests.histories import Click, History
 from tests.judged import BALANCE, COVERED, HASH, IN_PLACE, MEET, PRODUCED, Refusal, caught_by, refusal, saying
 from tests.landed import land_table
@@ -232,7 +232,7 @@ def forged(receipt: Receipt, forge: Callable[[Artefact], Artefact]) -> Receipt:
 
 
 def test_chunks_are_put_together_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts_reader, "_CHUNK", 100)
+    monkeypatch.setattr(rows, "_CHUNK", 100)
     run_and_publish(planned(store))
 
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitioning.pictures.drawing import Box, BoxGroup, Drawing, drawing
-from partitioning.pictures.layout import Frame, arranged, laid_out
-from partitioning.pictures.svg import svg
+from partitioning.pictures.svg import Frame, arranged, laid_out, svg
 from tests.examples import examples
 from tests.shown import fed, merged, tails, unified
 

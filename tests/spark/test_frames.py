@@ -32,9 +32,8 @@ from partitioning.values import replace
 from spark_jobs.engine.kernel import run_orders
 from spark_jobs.finishing import Finishing, finishing
 from spark_jobs.frames import Frames, _given
-from spark_jobs.given import PLACE, Given
 from spark_jobs.group import answered, orders_of, steps_on_dataframes
-from spark_jobs.row_routing import ORDER, RowRouting, routing
+from spark_jobs.row_routing import ORDER, PLACE, Given, RowRouting, routing
 from tests import frames
 from tests.hot import HOT, Skewed, skewed
 from tests.landed import land_table

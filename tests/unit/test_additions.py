@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from coset.api import RunnerName
-from coset.batches.runners.choice import RunnerKind
+from coset.batches.runners.runner import RunnerKind
 from coset.cli.main import app
 from expectations import ExpectKeysToHashToTheirPartition
 from expectations.colocation import FITS, hashes_or_why

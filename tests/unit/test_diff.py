@@ -18,8 +18,7 @@ from partitioning.diff.plan_diff import changes, diff, diff_sections
 from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest, encode, pack
 from partitioning.explain.explain import explain
-from partitioning.model.graph import StateSpec, Step
-from partitioning.model.kept_change import KeptChange
+from partitioning.model.graph import KeptChange, StateSpec, Step
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import Said
 from partitioning.model.schemes import tasks

@@ -11,9 +11,8 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import DARK, LIGHT, Box, BoxGroup, Colours, Drawing, drawing, fitted, width
-from partitioning.pictures.layout import Frame, laid_out
 from partitioning.pictures.mermaid import mermaid
-from partitioning.pictures.svg import svg
+from partitioning.pictures.svg import Frame, laid_out, svg
 from partitioning.values import replace
 from tests.goldens import expect_golden
 from tests.shown import fed, merged, stage, stream, tails, unified

@@ -30,7 +30,7 @@ from partitioning.model.takes import Residues, Task, takes
 from partitioning.planning.stages.hot_ranges import MOST_TASKS
 from partitioning.planning.stages.levels import most_tasks
 from partitioning.planning.stages.own_tasks import MOST_KEYS
-from partitioning.planning.stages.split_joins import join_of
+from partitioning.planning.stages.record_ranges import join_of
 from partitioning.sizing.hotkeys import NOTHING, SPLIT, hot_keys, hot_own
 from partitioning.values import replace
 from tests.checked import said

@@ -18,8 +18,8 @@ import pyspark
 
 from coset.batches.attempt import BatchRef
 from coset.batches.runners.children import is_loopback
-from coset.batches.runners.choice import KUBERNETES
 from coset.batches.runners.given_settings import Settings, checked, of_environment, of_file
+from coset.batches.runners.runner import KUBERNETES
 from coset.sources.files import COPIES, MOST
 from partitioning.errors import Finding, Refused
 from partitioning.imports import ALLOWED

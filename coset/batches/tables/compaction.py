@@ -44,8 +44,7 @@ from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import Artefact
 from partitioning.sections import many
 from partitioning.values import Value
-from spark_jobs.tables.column_bounds import Floats, RowsFile, bounds_in, with_figures
-from spark_jobs.tables.table_schema import folder, table_schema
+from spark_jobs.tables.table_schema import Floats, RowsFile, bounds_in, folder, table_schema, with_figures
 
 _OF_BATCH = re.compile(r"data/plan-([0-9]+)/attempt-")
 _AGAIN = Retrying(

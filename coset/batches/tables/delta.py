@@ -43,8 +43,7 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.receipt import Artefact, Role
 from partitioning.model.root_names import TABLES
 from partitioning.model.table_parts import Buckets, buckets_of
-from spark_jobs.tables.column_bounds import with_figures
-from spark_jobs.tables.table_schema import RESIDUE, folder
+from spark_jobs.tables.table_schema import RESIDUE, folder, with_figures
 
 _TRIES = 5
 

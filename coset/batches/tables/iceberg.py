@@ -44,9 +44,9 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import ATTEMPT, Store
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
-from partitioning.model.column_ids import PART, renamed
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.sources import NAMESPACE
+from partitioning.model.streams import PART, renamed
 from partitioning.model.table_parts import Buckets
 from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 

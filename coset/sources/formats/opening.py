@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from coset.sources.file_columns import FileColumns, arrow_schema, columns_of, type_named
 from coset.sources.files import Files
 from coset.sources.formats.avro import AvroRows
-from coset.sources.formats.change_lines import ChangeLines, changes_have_values
-from coset.sources.formats.change_records import ChangeRecords
+from coset.sources.formats.change_events import ChangeLines, ChangeRecords, changes_have_values
 from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.json_lines import JsonRows, UsableLines, declared_schema, undeclarable
 from coset.sources.formats.landed_file import Counted, FileFacts, LandedFile, Unreadable

@@ -13,8 +13,7 @@ import pyarrow as pa
 from coset.sources.formats.landed_file import FileFacts, Unreadable
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.plain_arrays import bare_schema, is_nested, rebuilt
-from partitioning.model.column_ids import PART
-from partitioning.model.streams import DELETED
+from partitioning.model.streams import DELETED, PART
 from partitioning.model.task_engine import USUAL, TaskMemory
 
 if TYPE_CHECKING:

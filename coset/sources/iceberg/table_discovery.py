@@ -29,14 +29,13 @@ from partitioning.commands import Forget, Then
 from partitioning.documents.store import at_once
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.column_ids import PART
 from partitioning.model.failure import together
 from partitioning.model.offsets import Span
 from partitioning.model.placement import KeyFormat, bucket_hash
 from partitioning.model.read_ends import NOTHING, End, Ends
 from partitioning.model.sources import FOLDER, IcebergSource
 from partitioning.model.stage_inputs import PlannedStream
-from partitioning.model.streams import DELETED, Column, Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.model.streams import DELETED, PART, Column, Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows
 from partitioning.values import replace
 

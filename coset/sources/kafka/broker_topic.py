@@ -11,13 +11,12 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
 from msgspec import UNSET
 
-from coset.sources.formats.change_lines import without_schema
+from coset.sources.formats.change_events import without_schema
 from coset.sources.formats.changes_seen import form_in, types_in
 from coset.sources.formats.landed_file import PARTITION
-from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.cluster import Cluster, describe, logs
 from coset.sources.kafka.message_values import reader_of
 from coset.sources.kafka.properties import PROPERTIES, properties
-from coset.sources.kafka.topics import describe, logs
 from coset.sources.keys_seen import plain_keys
 from coset.sources.landed_topic import SeenTopic, columns_in, seen_in
 from coset.sources.plain_arrays import is_nested

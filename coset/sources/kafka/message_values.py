@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from coset.sources.evolution import Evolution, with_casts
 from coset.sources.file_columns import FileColumns, UnknownType, arrow_schema, columns_of, typeless, types_named
-from coset.sources.formats.change_lines import changes_have_values
+from coset.sources.formats.change_events import changes_have_values
 from coset.sources.formats.json_lines import undeclarable
-from coset.sources.kafka.change_values import AvroChanges, ChangeValues
-from coset.sources.kafka.decoded_values import AvroValues, JsonValues
+from coset.sources.kafka.decoded_values import AvroChanges, AvroValues, ChangeValues, JsonValues
 from coset.sources.kafka.keys import key_columns_of, read_of_key
 from coset.sources.kafka.registry import AvroSchema, Registry
 from coset.sources.landed_keys import with_made

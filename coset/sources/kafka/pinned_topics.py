@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from coset.sources.kafka.cluster import ANSWERS_WITHIN_SECONDS, Cluster
-from coset.sources.kafka.topics import Log, Position, describe, logs
+from coset.sources.kafka.cluster import ANSWERS_WITHIN_SECONDS, Cluster, Log, Position, describe, logs
 from partitioning.commands import Command
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind

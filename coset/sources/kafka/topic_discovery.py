@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message, TopicPartition
 
-from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.cluster import Cluster, Log, Topic, describe, logs
 from coset.sources.kafka.message_values import columns_of_records
 from coset.sources.kafka.pinned_topics import replaced
-from coset.sources.kafka.topics import Log, Topic, describe, logs
 from coset.sources.known import KnownStream
 from partitioning.commands import Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable

@@ -10,13 +10,12 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from coset.sources.file_columns import arrow_schema
-from coset.sources.formats.change_lines import deletes
-from coset.sources.kafka.change_values import tombstones_have_keys_only, without_rows
-from coset.sources.kafka.cluster import Cluster
+from coset.sources.formats.change_events import deletes
+from coset.sources.kafka.cluster import Cluster, describe, logs
+from coset.sources.kafka.decoded_values import tombstones_have_keys_only, without_rows
 from coset.sources.kafka.keys import Wrong, keys_of, read_of_key
 from coset.sources.kafka.message_values import Values, beside_value, reader_of
 from coset.sources.kafka.pinned_topics import recreated, removed
-from coset.sources.kafka.topics import describe, logs
 from coset.sources.reader import RAW, WHY, Batch
 from partitioning.commands import Replan
 from partitioning.errors import CosetError, Refused

@@ -23,7 +23,7 @@ from partitioning.model.statistics import TaskFigures
 from partitioning.model.streams import Stream
 from partitioning.planning.stages.draft import StageContext, StageDraft
 from partitioning.planning.stages.hot_ranges import LEAST, SHARE
-from partitioning.planning.stages.split_joins import Shared, kept_together, least_share, shares, splits_joins
+from partitioning.planning.stages.record_ranges import Shared, kept_together, least_share, shares, splits_joins
 from partitioning.planning.task_coverage import listed, unsound
 from partitioning.values import replace
 

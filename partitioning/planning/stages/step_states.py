@@ -15,8 +15,7 @@ from msgspec import UnsetType
 from partitioning.commands import PlanAsking
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.graph import StateSpec, Step, state_of
-from partitioning.model.kept_change import NO_CHANGE, KeptVersion
+from partitioning.model.graph import NO_CHANGE, KeptVersion, StateSpec, Step, state_of
 from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement, any_of, is_known
 from partitioning.model.plan import Plan, PlannedWrite
