@@ -113,10 +113,6 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
     return ledger.put_verdict(Verdict(digest(standing.plan), batch, Decision.ABANDON, attempt, GivenUp(why), (), taken))
 
 
-def _restore_or_replan(plan: Plan) -> Then:
-    return "restore the file, or ", Replan(plan.pipeline)
-
-
 def _verdict_to_publish(ledger: Ledger, plan: Plan) -> Verdict:
     verdict, where = ledger.verdict(plan.batch), ledger.uri(ledger.key("verdicts", plan.batch))
     if verdict is None:
@@ -214,7 +210,7 @@ def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> No
     found these columns and records.
     """
     wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
-    files_in_store, then = Files(), _restore_or_replan(plan)
+    files_in_store, then = Files(), ("restore the file, or ", Replan(plan.pipeline))
     there = listed(ledger.store, [file.path for file in files])
 
     def look(file: Artefact) -> str | None:

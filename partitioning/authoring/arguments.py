@@ -160,7 +160,7 @@ def _said(kind: Any) -> str:
     if made in _WORDS:
         return _WORDS[made]
     if made in (Union, UnionType):
-        return " or ".join(_said(each) for each in of if not _is_words(each))
+        return " or ".join(_said(each) for each in of if not (isinstance(each, type) and issubclass(each, StrEnum)))
     if made is Literal:
         return f"{', '.join(map(repr, of[:-1]))} or {of[-1]!r}"
     if made is tuple:
@@ -170,10 +170,6 @@ def _said(kind: Any) -> str:
     if made in (Sequence, Iterable):
         return f"a list, each {_said(of[0])}"
     return f"a {made.__name__}"
-
-
-def _is_words(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, StrEnum)
 
 
 def _shown(value: Any) -> str:

@@ -165,7 +165,7 @@ def judged_keys(ledger: Ledger, plan: Plan, read: Iterable[Receipt]) -> pa.Table
             findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task))
             continue
         if "stage" in found.schema.names:
-            found = found.filter(_is_of(task.task))
+            found = found.filter((pc.field("stage") == task.task.stage) & (pc.field("task") == task.task.task))
         table = _task_keys(first.get(task.task, task.task), found)
         counted = table.group_by(["input", "partition"], use_threads=False).aggregate([([], "count_all")]).to_pydict()
         places = zip(counted["input"], counted["partition"], strict=True)
@@ -196,10 +196,6 @@ def _keys_in(ledger: Ledger, then: Then, file: Artefact) -> pa.Table | None:
         raise Refused.of(Kind.TASK_FILES, what, where, then, file=file.path)
     with reaching("the file cannot be read", where, then):
         return unpacked(data)
-
-
-def _is_of(task: TaskRef) -> pc.Expression:
-    return (pc.field("stage") == task.stage) & (pc.field("task") == task.task)
 
 
 def _task_keys(task: TaskRef, file: pa.Table) -> pa.Table:
