@@ -35,7 +35,7 @@ from coset.batches.interpreter import (
     in_turns,
     steps_of,
 )
-from coset.batches.turns import Turns
+from coset.batches.pace import Turns
 from coset.reports import templates
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import ASKED, DEFAULTS, Settings

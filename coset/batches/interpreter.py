@@ -15,9 +15,8 @@ from typing import assert_never
 
 from coset.batches import steps
 from coset.batches.attempt import BatchRef
-from coset.batches.pace import Pace, Unbound
+from coset.batches.pace import Pace, Turns, Unbound, group_work
 from coset.batches.runners.runner import Runner
-from coset.batches.turns import Turns, group_work
 from coset.reports import templates
 from coset.sources.reader import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline

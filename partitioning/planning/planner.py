@@ -27,7 +27,7 @@ from partitioning.model.watermarks import EventTime, LatestTimes, Watermark
 from partitioning.planning.arrivals import arrivals
 from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan, check_taken_away
-from partitioning.planning.exchanges.cuts import cuts
+from partitioning.planning.exchanges.versions import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
 from partitioning.planning.kept_columns import Earlier
 from partitioning.planning.stages.draft import StageContext, StateSnapshot

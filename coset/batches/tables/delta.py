@@ -32,8 +32,7 @@ from coset.batches.tables.logs import (
     partitioned_by,
 )
 from coset.batches.tables.noting import noted
-from coset.batches.tables.owners import Owner, adopt, application, check_owner
-from coset.batches.tables.table_rules import check_rules
+from coset.batches.tables.owners import Owner, adopt, application, check_owner, check_rules
 from coset.sources.s3 import AGAIN
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store

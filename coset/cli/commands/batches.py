@@ -246,9 +246,9 @@ def report(
         what, where = "--since is about all attempts, and --batch about one batch", "--batch, --since"
         raise Refused.of(Kind.ARGUMENT, what, where, "give one of them", options=where)
     if since is not None:
-        from coset.cli import reports
+        from coset.cli import batches
 
-        return reports.since(pipeline, root_of(store), since, html)
+        return batches.since(pipeline, root_of(store), since, html)
     from coset.cli import batches
 
     return batches.report(pipeline, root_of(store), batch, docs, html)

@@ -183,7 +183,7 @@ def incidents(
     ended: Annotated[bool, typer.Option("--all", help="Show those that have ended, too.")] = False,
 ) -> Answer:
     """Show what stops the pipeline: since when, how often, and who owns it."""
-    from coset.cli.reports import listed
+    from coset.cli.batches import listed
 
     return listed(pipeline, root_of(store), ended=ended)
 

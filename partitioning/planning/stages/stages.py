@@ -20,7 +20,7 @@ from partitioning.model.schemes import HotKeys
 from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedPartition, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Column
 from partitioning.planning.changeover import Changeover, changeovers, moved
-from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.exchanges.versions import Cut
 from partitioning.planning.stages.draft import (
     NOTHING_BEFORE,
     ReadKind,
