@@ -18,9 +18,11 @@ from typing import ClassVar, Protocol
 import msgspec
 import psutil
 
+from partitioning.commands import Replan, Run
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.errors import CosetError, Finding, OutcomeUnknown
+from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.values import Document, replace
 
@@ -222,3 +224,24 @@ def has_ended(host: str, process: int, started: int) -> bool:
 def started_at(process: int) -> int:
     """When a process started, in milliseconds since 1970."""
     return int(psutil.Process(process).create_time() * 1000)
+
+
+def check_not_waiting(ledger: Ledger, batch: int) -> None:
+    """Raise Refused with the findings of the checks if the batch waits."""
+    if wrong := waits_for(ledger, batch):
+        where = f"batch {batch} of {ledger.pipeline}, {ledger.attempt(batch)} attempts"
+        once_more = Run(ledger.pipeline, again=True)
+        then = ("correct it, then ", Replan(ledger.pipeline), "; ", once_more, " tries the same plan")
+        waits = "the batch waits, its checks failed twice in the same way"
+        raise Refused(
+            *(
+                Finding.of(
+                    Kind.BATCH_WAITS,
+                    f"{waits}: {found.what}",
+                    where,
+                    then,
+                    **dict(found.about) | {"waits_for": found.kind, "at": found.where},
+                )
+                for found in wrong
+            )
+        )

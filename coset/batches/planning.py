@@ -17,7 +17,7 @@ from coset.batches.code import as_run, changed_code, misread, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
 from coset.batches.measuring import check_measurable
-from coset.batches.pace import waits_for
+from coset.batches.pace import check_not_waiting
 from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
 from coset.batches.tables.iceberg import check_followable
@@ -27,7 +27,6 @@ from coset.batches.tables.table_rows import parts_held, rows_held
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.commands import Replan, Run
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.receipts import locations
@@ -83,7 +82,7 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     logs = Logs()
     standing = agreed(pipeline, store, logs)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:
-        _check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
+        check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
     next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
@@ -104,27 +103,6 @@ def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
     logs = Logs()
     standing = agreed(pipeline, store, logs)
     return _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
-
-
-def _check_not_waiting(ledger: Ledger, batch: int) -> None:
-    """Raise Refused with the findings of the checks if the batch waits."""
-    if wrong := waits_for(ledger, batch):
-        where = f"batch {batch} of {ledger.pipeline}, {ledger.attempt(batch)} attempts"
-        once_more = Run(ledger.pipeline, again=True)
-        then = ("correct it, then ", Replan(ledger.pipeline), "; ", once_more, " tries the same plan")
-        waits = "the batch waits, its checks failed twice in the same way"
-        raise Refused(
-            *(
-                Finding.of(
-                    Kind.BATCH_WAITS,
-                    f"{waits}: {found.what}",
-                    where,
-                    then,
-                    **dict(found.about) | {"waits_for": found.kind, "at": found.where},
-                )
-                for found in wrong
-            )
-        )
 
 
 def _open(standing: Standing, asked: Settings) -> NextBatch | None:

@@ -13,14 +13,80 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store, at_once
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.backfill import SwapKind
+from partitioning.model.backfill import Difference, SwapKind
 from partitioning.model.journal import as_time
+from partitioning.model.meaning import Meaning
 from partitioning.model.verification import PARTS, Verification, VerifiedSamples
 from partitioning.sections import many
 
 if TYPE_CHECKING:
-    from coset.batches.verifying import KeyPart, Verified
     from partitioning.authoring.pipeline import Pipeline
+
+_PART = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """The keys of which h(key) mod `of` is `residue`: one part of a table in so many, exact for these keys."""
+
+    residue: int = 0
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> KeyPart:
+        """The part that `3/16`, the third of sixteen, means. Raises Refused for anything else."""
+        if (found := _PART.fullmatch(text)) and int(found[1]) <= int(found[2]):
+            return cls(int(found[1]) - 1, int(found[2]))
+        then = "write which of how many parts: 1/16 is the first of sixteen, next the one that was verified longest ago"
+        raise Refused.of(Kind.ARGUMENT, f"{text!r} is no part of the keys", "--sample", then, sample=text)
+
+    def __str__(self) -> str:
+        return f"{self.residue + 1}/{self.of}"
+
+
+ALL = KeyPart()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What became of a table: how the rows of its query differ from those that are published, `rows[0]` published, in a
+    part of the keys; or why this cannot be said of it. The rows are those of now, or of a `version` of the table, and
+    those `since` a batch if records before it are gone, or if it `replaces` the rows before. `reasons` say why they may
+    differ, as far as that is known."""
+
+    table: str
+    batch: int
+    means: Meaning
+    found: Difference | str
+    part: KeyPart = ALL
+    version: int | None = None
+    since: int = 0
+    reasons: tuple[str, ...] = ()
+    replaces: bool = False
+
+    @property
+    def difference(self) -> Difference | None:
+        return None if isinstance(self.found, str) else self.found
+
+    @property
+    def is_wrong(self) -> bool:
+        return isinstance(self.found, Difference) and not self.found.same
+
+    def __str__(self) -> str:
+        if isinstance(self.found, str):
+            return f"Table {self.table} is not verified: {self.found}"
+        published, query = self.found.rows
+        of_part = "" if self.part.of == 1 else f", part {self.part} of its keys"
+        of_part += "" if self.version is None else f", as version {self.version} has it"
+        if self.since and not self.replaces:
+            of_part += f", from batch {self.since} on, as records before it are gone"
+        if self.found.same:
+            over = "over the records of" if self.replaces else "up to"
+            return f"Table {self.table} is its query {over} batch {self.batch}{of_part}: {many(published, 'row')}"
+        differ = f"the rows of {many(self.found.keys, 'key')} differ" if self.found.keys else "its rows differ"
+        rows = f"{differ}; it has {many(published, 'row')}, its query {query:,}"
+        return "; ".join([f"Table {self.table} is not its query{of_part}: {rows}", *self.reasons])
+
 
 _NEXT = re.compile(r"next(?:/([1-9]\d{0,5}))?")
 
@@ -39,8 +105,6 @@ def sample_of(text: str) -> KeyPart | NextPart:
     """The part of the keys that `3/16`, `next` or `next/32` means. Raises Refused for anything else."""
     if found := _NEXT.fullmatch(text):
         return NextPart(int(found[1] or PARTS))
-    from coset.batches.verifying import KeyPart  # noqa: PLC0415  Airflow parses what imports this
-
     return KeyPart.parse(text)
 
 
@@ -56,7 +120,7 @@ def verify_and_remember(
 
     Raises as `verify`. If the store cannot be written, it says so; if the next part is asked for, it raises.
     """
-    from coset.batches.verifying import KeyPart, verify  # noqa: PLC0415
+    from coset.batches.verifying import verify  # noqa: PLC0415  Airflow parses what imports this
 
     ledger = Ledger(store, pipeline.name)
 

@@ -6,12 +6,8 @@ folder that goes away; its rows are held against those of the table.
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from math import gcd, lcm
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -24,14 +20,14 @@ from coset.batches.attempt import Attempt, BatchRef
 from coset.batches.backfills.swaps import half, newest_shown
 from coset.batches.code import with_code
 from coset.batches.compared_rows import nearly, netted, rows_of
-from coset.batches.ends import balance, ends_after, known_after
 from coset.batches.planning import result_columns
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
 from coset.batches.tables.batch_versions import version_of_batch
 from coset.batches.tables.table_rows import all_rows
+from coset.batches.taken import Taken, as_taken, by_all_schemas
+from coset.batches.verified import ALL, KeyPart, Verified
 from coset.sources.discovery import discover
-from coset.sources.files import Files
 from coset.sources.landed_keys import making_keys
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -45,19 +41,14 @@ from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step, Write
 from partitioning.model.meaning import Meaning, RowKind, is_log, meanings, of_one_batch
-from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
+from partitioning.model.offsets import OffsetRange
+from partitioning.model.placement import OPAQUE, Placement, each_of
 from partitioning.model.plan import Plan, Stage, TaskGroup
-from partitioning.model.read_ends import NOTHING, covers
+from partitioning.model.read_ends import NOTHING
 from partitioning.model.schemes import Scheme, tasks
-from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
-from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.model.watermarks import TimePassed
-from partitioning.packed_rows import PackedRows
-from partitioning.planning.arrivals import planned_range
 from partitioning.planning.origins import Origins, graph_of, over, said, told_changes, with_known_code
 from partitioning.planning.planner import plan_arrived
-from partitioning.sections import many
 from partitioning.values import replace
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.sql.database import engine
@@ -70,70 +61,6 @@ Compare = Callable[[pa.RecordBatchReader, pa.RecordBatchReader, str, Collection[
 _LINEAGE = frozenset({"_batch", "_task", RESIDUE})
 # A plan of more tasks would take longer than what it saves.
 _MOST_TASKS = 1024
-_PART = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPart:
-    """The keys of which h(key) mod `of` is `residue`: one part of a table in so many, exact for these keys."""
-
-    residue: int = 0
-    of: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> KeyPart:
-        """The part that `3/16`, the third of sixteen, means. Raises Refused for anything else."""
-        if (found := _PART.fullmatch(text)) and int(found[1]) <= int(found[2]):
-            return cls(int(found[1]) - 1, int(found[2]))
-        then = "write which of how many parts: 1/16 is the first of sixteen, next the one that was verified longest ago"
-        raise Refused.of(Kind.ARGUMENT, f"{text!r} is no part of the keys", "--sample", then, sample=text)
-
-    def __str__(self) -> str:
-        return f"{self.residue + 1}/{self.of}"
-
-
-ALL = KeyPart()
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What became of a table: how the rows of its query differ from those that are published, `rows[0]` published, in a
-    part of the keys; or why this cannot be said of it. The rows are those of now, or of a `version` of the table, and
-    those `since` a batch if records before it are gone, or if it `replaces` the rows before. `reasons` say why they may
-    differ, as far as that is known."""
-
-    table: str
-    batch: int
-    means: Meaning
-    found: Difference | str
-    part: KeyPart = ALL
-    version: int | None = None
-    since: int = 0
-    reasons: tuple[str, ...] = ()
-    replaces: bool = False
-
-    @property
-    def difference(self) -> Difference | None:
-        return None if isinstance(self.found, str) else self.found
-
-    @property
-    def is_wrong(self) -> bool:
-        return isinstance(self.found, Difference) and not self.found.same
-
-    def __str__(self) -> str:
-        if isinstance(self.found, str):
-            return f"Table {self.table} is not verified: {self.found}"
-        published, query = self.found.rows
-        of_part = "" if self.part.of == 1 else f", part {self.part} of its keys"
-        of_part += "" if self.version is None else f", as version {self.version} has it"
-        if self.since and not self.replaces:
-            of_part += f", from batch {self.since} on, as records before it are gone"
-        if self.found.same:
-            over = "over the records of" if self.replaces else "up to"
-            return f"Table {self.table} is its query {over} batch {self.batch}{of_part}: {many(published, 'row')}"
-        differ = f"the rows of {many(self.found.keys, 'key')} differ" if self.found.keys else "its rows differ"
-        rows = f"{differ}; it has {many(published, 'row')}, its query {query:,}"
-        return "; ".join([f"Table {self.table} is not its query{of_part}: {rows}", *self.reasons])
 
 
 def verify(
@@ -156,14 +83,14 @@ def verify(
     """
     ledger, means = Ledger(store, pipeline.name), meanings(pipeline.graph)
     published, newest = _published(ledger, as_of)
-    pipeline = _by_all_schemas(pipeline, ledger, published)
+    pipeline = by_all_schemas(pipeline, ledger, published)
     writes = [write for write in pipeline.writes if not tables or write.table in tables]
     flows = {write.table: pipeline.up_to(write.step, write.table) for write in writes}
     read = {stream.name: stream for only in flows.values() for stream in only.streams}
     shown = (newest_shown(store, ledger.pipeline, published.batch) if as_of is None else None) or published
     discovered = discover(tuple(read.values()), replace(NOTHING, pipeline=pipeline.name))
-    there = [_as_taken(ledger, published, each) for each in discovered]
-    taken, refused = _Taken(ledger, published, there), list[Finding]()
+    there = [as_taken(ledger, published, each) for each in discovered]
+    taken, refused = Taken(ledger, published, there), list[Finding]()
     with Local() as runner:
         for write in writes:
             mine = part if isinstance(part, KeyPart) else part(write.table)
@@ -208,47 +135,6 @@ def _published(ledger: Ledger, as_of: int | None) -> tuple[Plan, int]:
     return plan, published.batch
 
 
-def _by_all_schemas(pipeline: Pipeline, ledger: Ledger, published: Plan) -> Pipeline:
-    """The pipeline as it reads the records of all published batches: those of a stream whose keys had other schemas lie
-    by any of them."""
-    hashes = {stream.name: each_of(stream.hash) for stream in pipeline.streams if hash_schema(stream.hash)}
-    plan: Plan | None = published
-    while hashes and plan is not None:
-        for stream in plan.streams:
-            if stream.name in hashes and hash_schema(stream.declared.hash):
-                now = hashes[stream.name]
-                hashes[stream.name] = (*(each for each in each_of(stream.declared.hash) if each not in now), *now)
-        plan = ledger.published_before(plan.batch)
-    return pipeline.with_streams(lambda each: replace(each, hash=any_of(hashes.get(each.name, (each.hash,)))))
-
-
-def _as_taken(ledger: Ledger, published: Plan, found: Discovered) -> Discovered:
-    """What is there of a stream; of an Iceberg table the files that batches took, as they counted its rows. Compaction
-    has them in other files by now, which lie there until their snapshots expire."""
-    files, starts = defaultdict[int, dict[int, InputFile]](dict), dict[int, int]()
-    plan: Plan | None = published
-    while plan is not None:
-        for planned in (each for stream in plan.streams if stream.name == found.stream for each in stream.partitions):
-            # What was read before it was forgotten was counted otherwise.
-            if starts.setdefault(planned.partition, planned.end) == planned.end:
-                starts[planned.partition] = planned.start
-                files[planned.partition] |= {file.start: file for file in planned.files if file.snapshot}
-        plan = ledger.published_before(plan.batch)
-    if not any(files.values()):
-        return found
-    took = next((each for each in published.streams if each.name == found.stream), None)
-    if took and took.topic.split()[:1] != found.topic.split()[:1]:
-        # The table was made anew: its ids are those of other columns.
-        found = replace(found, columns=took.columns, ids=took.ids, lacking=took.lacking, required=took.required)
-    gone = {*Files().missing([file.path for of_one in files.values() for file in of_one.values()])}
-    rows = (
-        replace(each, files=tuple(of_one[start] for start in sorted(of_one) if of_one[start].path not in gone))
-        for each in found.partitions
-        for of_one in (files[each.partition],)
-    )
-    return replace(found, partitions=PackedRows.of(DiscoveredPartition, rows))
-
-
 def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
     """What is known of why a table may differ: it was asked for by its name, or its query is another than it was."""
     if (batch := shown.accepted_by_name.get(write.table)) is not None:
@@ -276,7 +162,7 @@ def replaces_one_batch(pipeline: Pipeline, write: Write, means: Meaning) -> bool
     return not write.mode.keeps and of_one_batch(means, (step for step in pipeline.steps if step.name in above))
 
 
-def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken, since: int) -> int:
+def _since(only: Pipeline, write: Write, means: Meaning, taken: Taken, since: int) -> int:
     """The batch from which on a table, whose rows are of no batch before `since`, can be held against its query: that
     one if no record is gone.
 
@@ -313,7 +199,7 @@ def _has_moved(ledger: Ledger, published: Plan) -> bool:
     return now.published != published or decided or half(ledger.store, ledger.pipeline) is not None
 
 
-def _why_not(only: Pipeline, write: Write, means: Meaning, taken: _Taken, *, replaces: bool) -> str:
+def _why_not(only: Pipeline, write: Write, means: Meaning, taken: Taken, *, replaces: bool) -> str:
     """Why a table has no query over all records, or none that is computed here. Empty if it has."""
     if write.table not in taken.written:
         return "no batch has written it yet"
@@ -335,7 +221,7 @@ def _verified(
     only: Pipeline,
     write: Write,
     store: Store,
-    taken: _Taken,
+    taken: Taken,
     part: KeyPart,
     runner: Local,
     version: int | None,
@@ -392,7 +278,7 @@ def _finer(stage: Stage, part: KeyPart) -> Scheme | None:
 
 
 def _planned(
-    only: Pipeline, scratch: Store, taken: _Taken, since: int, schemes: Mapping[str, Scheme] = MappingProxyType({})
+    only: Pipeline, scratch: Store, taken: Taken, since: int, schemes: Mapping[str, Scheme] = MappingProxyType({})
 ) -> Plan:
     """The plan of one batch that reads all that the published batches took since one, at their watermarks."""
     found, last = taken.discovered(only), taken.published
@@ -421,91 +307,6 @@ def _passing(step: Step, passed: Mapping[str, int | None]) -> Step:
     if not step.state or step.name not in passed:
         return step
     return replace(step, state=replace(step.state, watermark=TimePassed(None, passed[step.name])))
-
-
-class _Taken:
-    """What published batches have taken of each stream, and what of it is there."""
-
-    def __init__(self, ledger: Ledger, published: Plan, found: Sequence[Discovered]) -> None:
-        self.published = published
-        self._ledger = ledger
-        self._ends = known_after(ledger, published).ends
-        self._found = {each.stream: each for each in found}
-        known = balance(ledger, published)
-        self.accepted = tuple(each.offsets for each in known.lost)
-        self.written = known.written
-        self._first = {stream.name: stream for stream in _first_plan(ledger, published).streams}
-        self._starts = {each.offsets.partition: each.offsets.end for each in known.skipped}
-
-    def discovered(self, only: Pipeline) -> tuple[Discovered, ...]:
-        return tuple(self._found[stream.name] for stream in only.streams)
-
-    def changed_counts(self, stream: Stream) -> bool:
-        was = self._first.get(stream.name)
-        return was is not None and was.declared.partitions != stream.partitions
-
-    def stream(self, stream: Stream, since: int) -> PlannedStream:
-        """A stream with all that was taken of it by a batch and those after it."""
-        found = self._found[stream.name]
-        ranges = [self._range(stream, partition, since) for partition in found.partitions[: stream.partitions]]
-        partitions = PackedRows.of(PlannedPartition, ranges)
-        columns = found.columns, partitions, found.lacking, found.required, found.topic
-        return PlannedStream(stream, *columns, untyped=found.untyped, ids=found.ids)
-
-    def _range(self, stream: Stream, partition: DiscoveredPartition, since: int) -> PlannedPartition:
-        start = self._start(stream, partition)
-        if since and not stream.table:
-            start = max(start, self._end_before(since, StreamPartition(stream.name, partition.partition)))
-        end = self._ends.end(stream.name, partition.partition)
-        return planned_range(partition, start, start, max(end.end if end else start, start))
-
-    def _start(self, stream: Stream, partition: DiscoveredPartition) -> int:
-        """The first offset that a batch took."""
-        asked = self._starts.get(StreamPartition(stream.name, partition.partition))
-        first, end = self._first.get(stream.name), self._ends.end(stream.name, partition.partition)
-        if stream.table and not stream.kept:
-            # The last batch read it whole, from where it began then.
-            return min(end.beginning, partition.beginning) if end else partition.beginning
-        known = first.partitions if first else ()
-        start = next((each.start for each in known if each.partition == partition.partition), partition.beginning)
-        return start if asked is None else asked
-
-    def lost(self, only: Pipeline, since: int) -> list[OffsetRange]:
-        """The records that are gone of those that a batch took and those after it."""
-        return [each for stream in only.streams for each in self._lost(self.stream(stream, since))]
-
-    def first_whole(self, lost: Sequence[OffsetRange]) -> int | None:
-        """The first published batch whose records are all there, as those of all after it. None if there is none."""
-        batches = range(self.published.batch + 1)
-
-        def behind(batch: int) -> bool:
-            return all(self._end_before(batch, each.partition) >= each.end for each in lost)
-
-        first = bisect_left(batches, True, key=behind)
-        return first if first < len(batches) else None
-
-    def _end_before(self, batch: int, partition: StreamPartition) -> int:
-        """Up to where a partition was read by the batches before one."""
-        ends = ends_after(self._ledger, self._ledger.published_before(batch))
-        end = ends.end(partition.stream, partition.partition)
-        return end.end if end else 0
-
-    def _lost(self, stream: PlannedStream) -> Iterator[OffsetRange]:
-        for partition in () if stream.declared.may_lack_offsets else stream.partitions:
-            first = partition.files[0].start if partition.files else partition.end
-            last = max((file.end for file in partition.files), default=partition.end)
-            # A batch may begin and end within a file.
-            begin, stop = min(partition.start, first), min(last, partition.end)
-            for start, end in ((begin, first), (stop, partition.end)):
-                lost = OffsetRange(StreamPartition(stream.name, partition.partition), start, end)
-                if start < end and not any(covers(loss, lost) for loss in self.accepted):
-                    yield lost
-
-
-def _first_plan(ledger: Ledger, published: Plan) -> Plan:
-    """The first published plan."""
-    befores = (ledger.published_before(batch) for batch in range(1, published.batch + 1))
-    return next((plan for plan in befores if plan is not None), published)
 
 
 def _placement(stage: Stage, key: str) -> Placement | None:

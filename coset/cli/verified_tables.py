@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from coset.batches.tables.logs import Logs
 from coset.batches.tables.others import check_untouched
-from coset.batches.verified import NextPart, differs, verify_and_remember
-from coset.batches.verifying import KeyPart, Verified
+from coset.batches.verified import KeyPart, NextPart, Verified, differs, verify_and_remember
 from coset.batches.verifying import verify as held
 from coset.cli import pipelines
 from coset.cli.output import Answer, Block, Table

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple, assert_never
 
 import attr
-import duckdb
 from openlineage.client.generated.base import RunFacet
 from openlineage.client.generated.column_lineage_dataset import ColumnLineageDatasetFacet, Fields, InputField
 from openlineage.client.generated.data_quality_assertions_dataset import Assertion
 from openlineage.client.generated.test_run import TestExecution, TestRunFacet
 
+from coset.sources.databases import connect_to_ask
 from partitioning.kinds import Kind
 from partitioning.model.figures import NOT_JUDGED
 from partitioning.model.graph import Step, Write, state_of
@@ -23,7 +22,7 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.sources import FOLDER, IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import Column, Stream
 from partitioning.version import VERSION
-from spark_jobs.sql.expressions import nodes
+from spark_jobs.sql.expressions import nodes, parsed
 
 
 class Origin(NamedTuple):
@@ -79,17 +78,11 @@ def _of_step(step: Step, relations: dict[str, Relation]) -> Relation:
         return None
 
 
-@cache
-def _asked() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect()
-
-
 def _parsed(sql: str) -> Mapping[str, Any]:
-    ((text,),) = _asked().cursor().execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    parsed: Any = json.loads(text)
-    if parsed["error"]:
+    found = parsed(connect_to_ask(), sql)
+    if found["error"]:
         raise _Unread
-    node: Mapping[str, Any] = parsed["statements"][0]["node"]
+    node: Mapping[str, Any] = found["statements"][0]["node"]
     return node
 
 

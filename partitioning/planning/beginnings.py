@@ -7,7 +7,6 @@ for it by name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Command, Forget, PlanAsking
@@ -30,16 +29,15 @@ from partitioning.planning.changed_queries import (
 )
 from partitioning.planning.kept_columns import (
     Earlier,
-    columns_of,
+    changes_before,
+    changes_itself,
     declaration,
     goes_on,
     keeps,
     kept_before,
     still_asked,
-    undeclared,
-    windows_of,
 )
-from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, told_changes, with_known_code
+from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, with_known_code
 from partitioning.planning.watermarks import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value
@@ -89,8 +87,8 @@ def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> 
                 yield Beginning(step.name, tables, renamed=_renamed(step, now, kept, were, are))
             continue
         was = kept[name]
-        itself, ways = (*_itself(was, step), *waits_changed(was, before, step, now)), declaration(was, step)
-        changes = (*itself, *(() if still_asked(step, was).migrates else _before(was, step, were, are)))
+        itself, ways = (*changes_itself(was, step), *waits_changed(was, before, step, now)), declaration(was, step)
+        changes = (*itself, *(() if still_asked(step, was).migrates else changes_before(was, step, were, are)))
         if changes:
             columns = [noun for noun, _, _ in itself] == ["columns"]
             yield Beginning(step.name, tables, changes, bool(itself), ways=ways if columns else "")
@@ -360,41 +358,9 @@ def _renamed(step: Step, now: Graph, kept: Mapping[str, Step], were: Origins, ar
     """The step of the last batch that did the same under a name that is not there any more."""
     there = {each.name for each in now.steps}
     for name, was in kept.items():
-        if name not in there and not [*_itself(was, step), *_before(was, step, were, are)]:
+        if name not in there and not [*changes_itself(was, step), *changes_before(was, step, were, are)]:
             return name
     return ""
-
-
-def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[Change]:
-    """Changes that do not show in the state itself: in the records before the step, and in its function."""
-    if were.called(was) != are.called(now):
-        yield "function", were.called(was), are.called(now)
-    yield from told_changes(were.of_inputs(was), are.of_inputs(now))
-
-
-def _itself(before: Step, now: Step) -> Iterator[Change]:
-    """The old and new text of the step, as far as its state depends on it and the pipeline does not say what becomes of
-    that."""
-    for noun, was, is_now in (
-        ("operation", before.op.value, now.op.value),
-        ("key", f"{before.key} ({before.key_format})", f"{now.key} ({now.key_format})"),
-        ("expiry", _expiry(before), _expiry(now)),
-    ):
-        if was != is_now:
-            yield noun, was, is_now
-    if before.op is now.op and undeclared(before, now):
-        windows = windows_of(before), windows_of(now)
-        if windows[0] and windows[1]:
-            yield "windows", windows[0], windows[1]
-        else:
-            yield "columns", columns_of(before), columns_of(now)
-
-
-def _expiry(step: Step) -> str:
-    """When keys expire."""
-    if not step.state or not step.state.of_lives:
-        return "none"
-    return f"{timedelta(microseconds=step.state.microseconds)} after {step.expressions[-1]}"
 
 
 def _asks_anew(name: str, now: Graph, before: Graph) -> bool:

@@ -5,14 +5,22 @@ table from the rows that it has, although streams above it were left out for a w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 
 from partitioning.model.graph import Graph, KeptChange, Op, Step, list_items, quote
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column
-from partitioning.planning.origins import Origins, alike, graph_of, items, with_known_code
+from partitioning.planning.origins import (
+    Change,
+    Origins,
+    alike,
+    graph_of,
+    items,
+    told_changes,
+    with_known_code,
+)
 from partitioning.values import replace
 
 # The rows that a step with a time keeps have the values of its expressions in these columns.
@@ -218,3 +226,35 @@ def _goes_on_there(plan: Plan, stream: str, ends: Ends) -> bool:
     """Whether a stream is read on from where a plan has read it to."""
     known = ((ends.end(stream, each.partition), each.end) for each in plan.stream(stream).partitions)
     return all(end is not None and end.end == read for end, read in known)
+
+
+def changes_before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[Change]:
+    """Changes that do not show in the state itself: in the records before the step, and in its function."""
+    if were.called(was) != are.called(now):
+        yield "function", were.called(was), are.called(now)
+    yield from told_changes(were.of_inputs(was), are.of_inputs(now))
+
+
+def changes_itself(before: Step, now: Step) -> Iterator[Change]:
+    """The old and new text of the step, as far as its state depends on it and the pipeline does not say what becomes of
+    that."""
+    for noun, was, is_now in (
+        ("operation", before.op.value, now.op.value),
+        ("key", f"{before.key} ({before.key_format})", f"{now.key} ({now.key_format})"),
+        ("expiry", _expiry(before), _expiry(now)),
+    ):
+        if was != is_now:
+            yield noun, was, is_now
+    if before.op is now.op and undeclared(before, now):
+        windows = windows_of(before), windows_of(now)
+        if windows[0] and windows[1]:
+            yield "windows", windows[0], windows[1]
+        else:
+            yield "columns", columns_of(before), columns_of(now)
+
+
+def _expiry(step: Step) -> str:
+    """When keys expire."""
+    if not step.state or not step.state.of_lives:
+        return "none"
+    return f"{timedelta(microseconds=step.state.microseconds)} after {step.expressions[-1]}"
