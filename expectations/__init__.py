@@ -11,64 +11,10 @@ if (_gx := logging.getLogger("great_expectations")).level == logging.NOTSET:
 if _collecting := gc.isenabled():
     gc.disable()
 try:
+    from expectations import continuity, coverage, ready_made
     from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
-    from expectations.continuity import (
-        ExpectBatchToContinueThePrevious,
-        ExpectEndsToBeRemembered,
-        ExpectGapsToBeEmpty,
-        ExpectGapsToBeExplained,
-        ExpectTablesToHoldThePreviousBatch,
-        ExpectWatermarksToFollow,
-        ExpectWhatIsOverToBeGivenOnce,
-    )
-    from expectations.coverage import (
-        ExpectFewRecordsToBeSetAside,
-        ExpectKeysToBeMigratedOnce,
-        ExpectNoRecordToBeSetAside,
-        ExpectOffsetsToBeCoveredExactlyOnce,
-        ExpectRecordsToHaveKeys,
-        ExpectRecordsToLieWhereTheirKeysHash,
-        ExpectRowsOfTablesToBalance,
-        ExpectRowsToBeWrittenAsTheyWereMade,
-        ExpectSetAsideRecordsToBeKept,
-        ExpectTablesToBeTheirQueries,
-        ExpectTablesToKeepTheirRows,
-    )
-    from expectations.ready_made import (
-        ExpectFewNulls,
-        ExpectFresh,
-        ExpectKeysAsUsual,
-        ExpectNeverFalls,
-        ExpectRowsAsUsual,
-    )
 finally:
     if _collecting:
         gc.enable()
 
-__all__ = [
-    "ExpectBatchToContinueThePrevious",
-    "ExpectEndsToBeRemembered",
-    "ExpectFewNulls",
-    "ExpectFewRecordsToBeSetAside",
-    "ExpectFresh",
-    "ExpectGapsToBeEmpty",
-    "ExpectGapsToBeExplained",
-    "ExpectKeysAsUsual",
-    "ExpectKeysToBeMigratedOnce",
-    "ExpectKeysToHashToTheirPartition",
-    "ExpectKeysToMeetInOneTask",
-    "ExpectNeverFalls",
-    "ExpectNoRecordToBeSetAside",
-    "ExpectOffsetsToBeCoveredExactlyOnce",
-    "ExpectRecordsToHaveKeys",
-    "ExpectRecordsToLieWhereTheirKeysHash",
-    "ExpectRowsAsUsual",
-    "ExpectRowsOfTablesToBalance",
-    "ExpectRowsToBeWrittenAsTheyWereMade",
-    "ExpectSetAsideRecordsToBeKept",
-    "ExpectTablesToBeTheirQueries",
-    "ExpectTablesToHoldThePreviousBatch",
-    "ExpectTablesToKeepTheirRows",
-    "ExpectWatermarksToFollow",
-    "ExpectWhatIsOverToBeGivenOnce",
-]
+__all__ = ["ExpectKeysToHashToTheirPartition", "ExpectKeysToMeetInOneTask", "continuity", "coverage", "ready_made"]

@@ -13,29 +13,8 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 
 from coset.sources.rows import Rows, each_row
+from expectations import continuity, coverage
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
-from expectations.continuity import (
-    ExpectBatchToContinueThePrevious,
-    ExpectEndsToBeRemembered,
-    ExpectGapsToBeEmpty,
-    ExpectGapsToBeExplained,
-    ExpectTablesToHoldThePreviousBatch,
-    ExpectWatermarksToFollow,
-    ExpectWhatIsOverToBeGivenOnce,
-)
-from expectations.coverage import (
-    ExpectFewRecordsToBeSetAside,
-    ExpectKeysToBeMigratedOnce,
-    ExpectNoRecordToBeSetAside,
-    ExpectOffsetsToBeCoveredExactlyOnce,
-    ExpectRecordsToHaveKeys,
-    ExpectRecordsToLieWhereTheirKeysHash,
-    ExpectRowsOfTablesToBalance,
-    ExpectRowsToBeWrittenAsTheyWereMade,
-    ExpectSetAsideRecordsToBeKept,
-    ExpectTablesToBeTheirQueries,
-    ExpectTablesToKeepTheirRows,
-)
 from expectations.ready_made import FigureExpectation
 from partitioning.commands import Command, Replan
 from partitioning.errors import Finding, Refused
@@ -135,33 +114,37 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
 
 def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     # A refused record is taken by no task, so the cause comes first.
-    covered = [ExpectRecordsToHaveKeys(), ExpectOffsetsToBeCoveredExactlyOnce()]
+    covered = [coverage.ExpectRecordsToHaveKeys(), coverage.ExpectOffsetsToBeCoveredExactlyOnce()]
     yield Question("Coverage", evidence.coverage, covered)
     if any(stream.declared.sets_aside for stream in plan.streams):
-        few, kept = ExpectFewRecordsToBeSetAside(), ExpectSetAsideRecordsToBeKept()
-        none = ExpectNoRecordToBeSetAside(severity=FailureSeverity.WARNING)
+        few, kept = coverage.ExpectFewRecordsToBeSetAside(), coverage.ExpectSetAsideRecordsToBeKept()
+        none = coverage.ExpectNoRecordToBeSetAside(severity=FailureSeverity.WARNING)
         yield Question("Set aside", evidence.coverage, [few, kept, none])
-    yield Question("Continuity", evidence.ends, [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
-    yield Question("Gaps", evidence.gaps, [ExpectGapsToBeEmpty()])
-    yield Question("Remembered", evidence.remembered, [ExpectEndsToBeRemembered()])
+    yield Question(
+        "Continuity",
+        evidence.ends,
+        [continuity.ExpectBatchToContinueThePrevious(), continuity.ExpectGapsToBeExplained()],
+    )
+    yield Question("Gaps", evidence.gaps, [continuity.ExpectGapsToBeEmpty()])
+    yield Question("Remembered", evidence.remembered, [continuity.ExpectEndsToBeRemembered()])
     if len(evidence.watermarks):
-        yield Question("Watermarks", evidence.watermarks, [ExpectWatermarksToFollow()])
+        yield Question("Watermarks", evidence.watermarks, [continuity.ExpectWatermarksToFollow()])
     if len(evidence.tables):
-        yield Question("Tables", evidence.tables, [ExpectTablesToHoldThePreviousBatch()])
+        yield Question("Tables", evidence.tables, [continuity.ExpectTablesToHoldThePreviousBatch()])
     if evidence.rows:
         yield _about_rows(plan, pd.DataFrame(evidence.rows))
     if evidence.balanced:
-        yield Question("Balance of tables", _balances(evidence.balanced), [ExpectRowsOfTablesToBalance()])
+        yield Question("Balance of tables", _balances(evidence.balanced), [coverage.ExpectRowsOfTablesToBalance()])
     if evidence.queries:
         held = pd.DataFrame(evidence.queries, columns=["table", "rows", "unseen", "key", "there", "right"])
-        yield Question("Queries of tables", held, [ExpectTablesToBeTheirQueries()])
-    yield Question("Placement", evidence.coverage, [ExpectRecordsToLieWhereTheirKeysHash()])
+        yield Question("Queries of tables", held, [coverage.ExpectTablesToBeTheirQueries()])
+    yield Question("Placement", evidence.coverage, [coverage.ExpectRecordsToLieWhereTheirKeysHash()])
     if len(evidence.produced):
-        yield Question("Production", evidence.produced, [ExpectRowsToBeWrittenAsTheyWereMade()])
+        yield Question("Production", evidence.produced, [coverage.ExpectRowsToBeWrittenAsTheyWereMade()])
     if len(evidence.migrated):
-        yield Question("Migration", evidence.migrated, [ExpectKeysToBeMigratedOnce()])
+        yield Question("Migration", evidence.migrated, [coverage.ExpectKeysToBeMigratedOnce()])
     if len(evidence.closed):
-        yield Question("Over in time", evidence.closed, [ExpectWhatIsOverToBeGivenOnce()])
+        yield Question("Over in time", evidence.closed, [continuity.ExpectWhatIsOverToBeGivenOnce()])
     yield from _about_keys(plan, evidence)
 
 
@@ -206,7 +189,7 @@ def _balances(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
 
 def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:
     allowed = plan.allowed
-    keep = ExpectTablesToKeepTheirRows(rows=allowed.rows, percent=allowed.percent)
+    keep = coverage.ExpectTablesToKeepTheirRows(rows=allowed.rows, percent=allowed.percent)
     much = [row.table for row in each_row(rows) if allowed.is_too_much(row.before, row.after)]
     return Question("Rows of tables", rows, [keep], then=Replan(plan.pipeline, take_away=tuple(much)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
@@ -56,10 +57,11 @@ class _OfOneBackfill(_OfPipeline, frozen=True):
     """A command that names a backfill of a pipeline by its number."""
 
     number: int
+    option: ClassVar[str] = ""
 
     @property
     def words(self) -> Iterable[str]:
-        return [str(self.number)]
+        return [f"{self.option} {self.number}".lstrip()]
 
 
 class Repeat(_Command, frozen=True, tag="repeat"):
@@ -218,11 +220,7 @@ class BackfillAsking(_OfPipeline, frozen=True, tag="backfill"):
 class Resume(_OfOneBackfill, frozen=True, tag="resume"):
     """Continue a backfill where it stopped."""
 
-    verb = "backfill"
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [f"--resume {self.number}"]
+    verb, option = "backfill", "--resume"
 
     @property
     def in_airflow(self) -> str | None:
@@ -232,11 +230,7 @@ class Resume(_OfOneBackfill, frozen=True, tag="resume"):
 class Cancel(_OfOneBackfill, frozen=True, tag="cancel"):
     """Give up a backfill."""
 
-    verb = "backfill"
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [f"--cancel {self.number}"]
+    verb, option = "backfill", "--cancel"
 
 
 class SwapAsking(_OfOneBackfill, frozen=True, tag="swap"):

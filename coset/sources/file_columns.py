@@ -183,3 +183,11 @@ def _renamed(was: pa.DataType, kind: pa.DataType) -> tuple[list[str], list[str]]
     else:
         pairs = []
     return next(filter(None, (_renamed(*pair) for pair in pairs)), None)
+
+
+def arrow_has(kind: str | None) -> str | None:
+    """The type. None if Arrow has no values of it, in which files are read."""
+    try:
+        return kind if kind is None or arrow_schema((Column("it", kind),)) else None
+    except duckdb.Error:
+        return None

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from coset.sources.doubles import ComparedCopies, comparing, once
 from coset.sources.evolution import Evolution, with_casts
-from coset.sources.file_columns import NULL_TYPE, UnknownType, arrow_schema, keeps_values, type_named
+from coset.sources.file_columns import NULL_TYPE, UnknownType, arrow_has, arrow_schema, keeps_values, type_named
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, FileFacts, Unreadable
 from coset.sources.formats.opening import open_landed, opened, undeclared
@@ -46,7 +46,6 @@ from partitioning.values import replace
 _READ_AT_ONCE = 16
 # A cast is tried on so many files.
 _TRIED = 100
-_EVERY = 2**63 - 1
 # A file of at most so many bytes is fetched as a whole: so much of its end is fetched for a footer anyway.
 _FOOTER = 1 << 16
 # Text is the bytes of its UTF-8.
@@ -56,7 +55,6 @@ _WHICH = (
     "find out which of them has what the topic has, and remove the other; if the topic was made anew, give it another "
     "stream name"
 )
-_SAY_SPARSE = 'if its topic is compacted or transactional, declare offsets="sparse"'
 
 
 # A file, and when it was stored.
@@ -124,14 +122,14 @@ class _Discovery:
     def run(self, pool: ThreadPoolExecutor) -> Discovered:
         if wrong := tuple(undeclared(self._stream)):
             self._findings.extend(wrong)
-            self._doubt_all()
+            self._unsound.update(range(self._stream.partitions))
             return Discovered(self._stream.name, (), ())
         new = NewFiles(self._stream, self._known)
         named = new.find()
         if new.findings:
             # What is no file of the stream may be one of any partition.
             self._findings.extend(new.findings)
-            self._doubt_all()
+            self._unsound.update(range(self._stream.partitions))
         unread = [file for file in named if file.pinned is None]
         opened = zip(unread, pool.map(self._facts, unread), strict=True)
         read = [(file, facts) for file, facts in opened if facts is not None]
@@ -160,9 +158,6 @@ class _Discovery:
     def doubtful(self) -> frozenset[int]:
         """The partitions in which something is wrong."""
         return frozenset(self._unreadable | self._unsound)
-
-    def _doubt_all(self) -> None:
-        self._unsound.update(range(self._stream.partitions))
 
     @contextmanager
     def _doubting(self, partition: int) -> Iterator[None]:
@@ -271,27 +266,21 @@ class _Discovery:
             self._found(Kind.FOLDERS, what, file.uri, LAND_AGAIN, start=file.start, first=first)
         span = last + 1 - first
         if span < facts.rows or (span > facts.rows and not self._stream.sparse):
-            what = "a gap" if span > facts.rows else "a duplicate"
-            then = LAND_AGAIN if span < facts.rows else f"{LAND_AGAIN}, or {_SAY_SPARSE}"
-            self._found(
-                Kind.STREAM_GAP,
-                f"{facts.rows} records have the offsets [{first},{last + 1}): {what}",
-                file.uri,
-                then,
-                rows=facts.rows,
-                first=first,
-            )
+            is_gap = span > facts.rows
+            what = f"{facts.rows} records have the offsets [{first},{last + 1}): a {'gap' if is_gap else 'duplicate'}"
+            sparse = ', or if its topic is compacted or transactional, declare offsets="sparse"' if is_gap else ""
+            self._found(Kind.STREAM_GAP, what, file.uri, f"{LAND_AGAIN}{sparse}", rows=facts.rows, first=first)
 
     def _check_last(self, number: int, files: Sequence[InputFile]) -> None:
         """Checks that no other file has offsets of the last read one, if that is gone: its records would be different
         ones. If it is there, they are compared."""
         last, partition = self._known.last.get(number), StreamPartition(self._stream.name, number)
-        if last is None or any(_content(file) == _content(last) for file in files):
+        if last is None or any(file.content == last.content for file in files):
             return
         for file in files:
-            if max(file.start, last.start) < min(file.end, last.end) and _content(file) != _content(last):
+            if max(file.start, last.start) < min(file.end, last.end) and file.content != last.content:
                 what = (
-                    f"{partition} was read up to offset {self._known.end(number)} of the file {_content(last)[0]}, "
+                    f"{partition} was read up to offset {self._known.end(number)} of the file {last.content[0]}, "
                     "and another file has the last of these offsets now"
                 )
                 self._replaced.setdefault(number, (what, file.path))
@@ -359,7 +348,7 @@ class _Discovery:
         try:
             for file in others[:_TRIED]:
                 with opened(self._stream, self._store, file.uri, file.start, file.keys_uri) as landed:
-                    batches = landed.batches([name], 0, _EVERY)
+                    batches = landed.batches([name], 0, 2**63 - 1)
                     if not all(keeps_values(records.column(name), wanted) for records in batches):
                         return ""
         except (pa.ArrowException, OSError, Unreadable):
@@ -368,7 +357,7 @@ class _Discovery:
 
     def _casts(self) -> dict[str, str]:
         """The columns that are cast, with DuckDB's names of their types."""
-        casts = {name: _arrow_has(type_named(kind)) for name, kind in self._stream.casts.items()}
+        casts = {name: arrow_has(type_named(kind)) for name, kind in self._stream.casts.items()}
         for name in (name for name, kind in casts.items() if kind is None):
             what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
             then = "name a type as DuckDB has it, and as files have values of"
@@ -404,16 +393,3 @@ class _Discovery:
         self._findings.append(
             Finding.of(kind, f"{self._stream.name}: {what}", where, then, **{"stream": self._stream.name, **values})
         )
-
-
-def _arrow_has(kind: str | None) -> str | None:
-    """The type. None if Arrow has no values of it, in which files are read."""
-    try:
-        return kind if kind is None or arrow_schema((Column("it", kind),)) else None
-    except duckdb.Error:
-        return None
-
-
-def _content(file: InputFile) -> tuple[str, int, str]:
-    """What stays the same if a file is moved unchanged."""
-    return file.path.rpartition("/")[2], file.size, file.etag

@@ -5,45 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
+from partitioning.model import reasons
 from partitioning.model.placement import OPAQUE, KeyHash, Placement
 from partitioning.model.plan import Exchange, Stage
-from partitioning.model.reasons import (
-    AllTogether,
-    AsAsked,
-    AskedFor,
-    AtLocation,
-    BeforeMoving,
-    Bounds,
-    CountChanged,
-    Dealt,
-    ExchangeReason,
-    GcdOf,
-    GroupCount,
-    GroupElsewhere,
-    GroupJoined,
-    GroupLeft,
-    HeldTooLittle,
-    HeldTooMuch,
-    HotRanges,
-    InRanges,
-    LastLocation,
-    LocationFull,
-    LocationGone,
-    LocationUnknown,
-    MakesRoom,
-    MoveReason,
-    MovesAlong,
-    OnePerPartition,
-    OtherWave,
-    OwnTask,
-    OwnTasks,
-    PlacedOtherwise,
-    PutBy,
-    Said,
-    SplitPartition,
-    Unifying,
-    Unplaced,
-)
 from partitioning.model.schemes import MAX
 from partitioning.model.stage_inputs import ExchangeInput
 from partitioning.sections import many
@@ -56,10 +20,10 @@ def exchange_reason(exchange: Exchange) -> str:
     return because + moved(exchange.moves, exchange.spares)
 
 
-def exchange_because(why: ExchangeReason, wanted_by: Sequence[str], target: Placement) -> str:
+def exchange_because(why: reasons.ExchangeReason, wanted_by: Sequence[str], target: Placement) -> str:
     """Why an exchange is there, without numbers of records."""
     match why:
-        case Unplaced():
+        case reasons.Unplaced():
             parts = [_cause(why, wanted_by, target)]
             if why.along:
                 parts.append(_along(why.along))
@@ -69,12 +33,12 @@ def exchange_because(why: ExchangeReason, wanted_by: Sequence[str], target: Plac
                 verb = _verb(why.staying, "stays where it is", "stay where they are")
                 parts.append(f"{listed(why.staying)} {verb}")
             return "; ".join(parts)
-        case AskedFor():
+        case reasons.AskedFor():
             into = "" if why.partitions is None else f", into {many(why.partitions, 'partition')}"
             return f"{listed(wanted_by)} asks for it{into}"
-        case HotRanges():
+        case reasons.HotRanges():
             return f"{why.stage} combines what the tasks of its hot keys left, wanted by {listed(wanted_by)}"
-        case CountChanged():
+        case reasons.CountChanged():
             return f"{why.change}: records of {why.change.listed} lie there by either count"
         case _:
             assert_never(why)
@@ -98,39 +62,39 @@ def stage_reason(stage: Stage) -> str:
     parts = [_task_count(stage)]
     if stage.partitioner is not None and stage.keeps_keys:
         parts.append(f"assigned to {sum(1 for task in stage.tasks if task.owns)} tasks by {stage.partitioner}")
-    if not isinstance(stage.why, AllTogether | BeforeMoving | Unifying | HotRanges):
+    if not isinstance(stage.why, reasons.AllTogether | reasons.BeforeMoving | reasons.Unifying | reasons.HotRanges):
         filtered = [source.name for source in stage.inputs if any(source.name in task.filters for task in stage.tasks)]
-        whole = "each offset in one task" if isinstance(stage.why, InRanges) else "whole partitions"
+        whole = "each offset in one task" if isinstance(stage.why, reasons.InRanges) else "whole partitions"
         reading = f"{listed(filtered)} filtered by h(key) mod {stage.cosets}"
         parts.append(reading if filtered else f"{whole}, no filter")
         parts += _choice(stage)
     return "; ".join([*parts, *_changes(stage)])
 
 
-def move_reason(reason: MoveReason) -> str:
+def move_reason(reason: reasons.MoveReason) -> str:
     """Why a task runs in another group than before.
 
-    >>> move_reason(GroupLeft(1, AtLocation("H", 2)))
+    >>> move_reason(reasons.GroupLeft(1, reasons.AtLocation("H", 2)))
     'group 1 left, and group 2 is at its location H'
     """
     match reason:
-        case OtherWave():
+        case reasons.OtherWave():
             return "its stage was in another wave"
-        case GroupLeft():
+        case reasons.GroupLeft():
             return f"group {reason.group} left{_last_location(reason.last)}"
-        case GroupElsewhere():
+        case reasons.GroupElsewhere():
             return f"group {reason.group} is at {reason.location} now{_last_location(reason.last)}"
-        case GroupJoined():
+        case reasons.GroupJoined():
             return f"group {reason.group} joined"
-        case HeldTooMuch() | HeldTooLittle():
+        case reasons.HeldTooMuch() | reasons.HeldTooLittle():
             return f"group {reason.group} would hold {reason.held:,} {reason.bounds.unit}, {_balanced(reason.bounds)}"
-        case MakesRoom():
+        case reasons.MakesRoom():
             return f"it makes room: {_balanced(reason.bounds)}"
-        case PutBy():
+        case reasons.PutBy():
             return f"{reason.grouper} put it there"
-        case Said():
+        case reasons.Said():
             return reason.words
-        case GroupCount():
+        case reasons.GroupCount():
             return f"{reason.before} task groups → {reason.now}"
         case _:
             assert_never(reason)
@@ -146,7 +110,7 @@ def listed(names: Iterable[str]) -> str:
     return " and ".join([", ".join(once[:-1]), once[-1]]) if len(once) > 1 else "".join(once)
 
 
-def _cause(why: Unplaced, wanted_by: Sequence[str], target: Placement) -> str:
+def _cause(why: reasons.Unplaced, wanted_by: Sequence[str], target: Placement) -> str:
     if not target.key:
         return f"gathered into one task for {listed(wanted_by)}"
     causes = [f"dirty since {listed(why.dirty)}"] if why.dirty else []
@@ -155,14 +119,14 @@ def _cause(why: Unplaced, wanted_by: Sequence[str], target: Placement) -> str:
     return f"{' and '.join(causes)}, wanted by {listed(wanted_by)}"
 
 
-def _otherwise(placed: PlacedOtherwise, target: KeyHash, *, some: bool) -> str:
+def _otherwise(placed: reasons.PlacedOtherwise, target: KeyHash, *, some: bool) -> str:
     if placed.key_hash.hash == OPAQUE:
         return f"{placed.stream} is {OPAQUE} and others cannot be moved to it"
     which = f"some records of {placed.stream} lie" if some else f"{placed.stream} lies"
     return f"{which} by {placed.key_hash}, not by {target}"
 
 
-def _along(along: MovesAlong) -> str:
+def _along(along: reasons.MovesAlong) -> str:
     names = listed(along.names)
     text = f"{names} {_verb(along.names, 'moves', 'move')} too"
     if along.left is None or along.without is None:
@@ -174,19 +138,19 @@ def _verb(names: Sequence[str], singular: str, plural: str) -> str:
     return singular if len(names) == 1 else plural
 
 
-def _balanced(bounds: Bounds) -> str:
+def _balanced(bounds: reasons.Bounds) -> str:
     return f"{bounds.least:,} to {bounds.most:,} are balanced (mean {bounds.mean:,})"
 
 
-def _last_location(last: LastLocation) -> str:
+def _last_location(last: reasons.LastLocation) -> str:
     match last:
-        case AtLocation():
+        case reasons.AtLocation():
             return f", and group {last.group} is at its location {last.location}"
-        case LocationFull():
+        case reasons.LocationFull():
             return f", and the groups at its location {last.location} are full"
-        case LocationGone():
+        case reasons.LocationGone():
             return f", and its location {last.location} has no group now"
-        case LocationUnknown():
+        case reasons.LocationUnknown():
             return ""
         case _:
             assert_never(last)
@@ -194,34 +158,34 @@ def _last_location(last: LastLocation) -> str:
 
 def _task_count(stage: Stage) -> str:
     match why := stage.why:
-        case OnePerPartition():
+        case reasons.OnePerPartition():
             return f"one task per stream partition, {stage.cosets} in all"
-        case InRanges(partitions, records):
+        case reasons.InRanges(partitions, records):
             most = many(records, "record")
             return f"{many(partitions, 'stream partition')} in tasks of at most {most}, {stage.cosets} in all"
-        case BeforeMoving():
+        case reasons.BeforeMoving():
             return "one task per stream partition"
-        case AllTogether(steps):
+        case reasons.AllTogether(steps):
             return f"one task, as {' and '.join(steps)} {_verb(steps, 'needs', 'need')} all records together"
-        case AsAsked() | GcdOf():
+        case reasons.AsAsked() | reasons.GcdOf():
             return _by_scheme(stage, why)
-        case Dealt(partitions, cosets):
+        case reasons.Dealt(partitions, cosets):
             return f"{many(cosets, 'task')} for {partitions:,} partitions, as no step needs keys together"
-        case Unifying():
+        case reasons.Unifying():
             level = f"level {why.level} of {why.levels} before {why.combine}"
             return f"{level}: {many(why.unifiers, 'unifier')} for each partition"
-        case HotRanges(stage_name, records, partitions):
+        case reasons.HotRanges(stage_name, records, partitions):
             most = many(records, "record")
             return f"ranges of at most {most} for {stage_name}: {listed(map(_split, partitions))}"
-        case OwnTasks(of, keys, together):
+        case reasons.OwnTasks(of, keys, together):
             whole = [f"{together} keeps the records of a key in one task"] if together else []
             return "; ".join([_by_scheme(stage, of), *map(_own, keys, why.numbers), *whole])
         case _:
             assert_never(why)
 
 
-def _by_scheme(stage: Stage, why: AsAsked | GcdOf) -> str:
-    if isinstance(why, AsAsked):
+def _by_scheme(stage: Stage, why: reasons.AsAsked | reasons.GcdOf) -> str:
+    if isinstance(why, reasons.AsAsked):
         return f"{why.cosets} as asked"
     feeding = "the most cosets of a stage that feeds it (without elastic)"
     source = f"gcd({', '.join(map(str, why.counts))})" if why.counts else feeding
@@ -231,11 +195,11 @@ def _by_scheme(stage: Stage, why: AsAsked | GcdOf) -> str:
     return f"{factor}{source} = {why.cosets}{hint}"
 
 
-def _split(split: SplitPartition) -> str:
+def _split(split: reasons.SplitPartition) -> str:
     return f"partition {split.partition} in {split.tasks}, as {split.key!r} has {split.percent} % of the records"
 
 
-def _own(own: OwnTask, numbers: range) -> str:
+def _own(own: reasons.OwnTask, numbers: range) -> str:
     because = f"as it has {own.percent} % of the records"
     if len(numbers) == 1:
         return f"{own.key!r} has task {numbers[0]} for itself, {because}"
@@ -247,7 +211,7 @@ def _choice(stage: Stage) -> Iterator[str]:
     """Who chose the scheme, unless the number of tasks says so."""
     if not stage.given:
         yield "default where none meet" if stage.scheme == MAX else "default where keys must meet"
-    elif not isinstance(stage.why.of if isinstance(stage.why, OwnTasks) else stage.why, AsAsked):
+    elif not isinstance(stage.why.of if isinstance(stage.why, reasons.OwnTasks) else stage.why, reasons.AsAsked):
         yield "as given"
 
 
@@ -255,7 +219,7 @@ def _changes(stage: Stage) -> Iterator[str]:
     moving = {source.step: source for source in stage.inputs if isinstance(source, ExchangeInput)}
     placed = {stream.name: stream.placement for stream in stage.streams}
     for change in stage.changes:
-        if isinstance(stage.why, BeforeMoving):
+        if isinstance(stage.why, reasons.BeforeMoving):
             yield f"{change}, and {change.listed} have records of both counts"
         elif change.stream in moving:
             yield f"{change}, so {change.listed} move once, by {moving[change.stream].name}"

@@ -292,6 +292,11 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
         return InputFile(self.keys, self.keys_size, self.keys_etag, self.start, self.end) if self.keys else None
 
     @property
+    def content(self) -> tuple[str, int, str]:
+        """What stays the same if a file is moved unchanged."""
+        return self.path.rpartition("/")[2], self.size, self.etag
+
+    @property
     def records(self) -> int:
         """How many it holds."""
         return self.end - self.start - self.missing

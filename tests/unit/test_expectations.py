@@ -73,7 +73,7 @@ def test_keys_of_several_columns_are_compared_as_a_whole_and_offenders_shown_wit
 def test_more_may_be_bad_than_there_are_tables() -> None:
     rows = [{"table": "t", "rows": 2, "unseen": None, "key": None, "there": None, "right": None}]
     rows += [{"table": "t", "rows": None, "unseen": None, "key": key, "there": "1", "right": "2"} for key in "ab"]
-    (found,) = validated(pd.DataFrame(rows), expectations.ExpectTablesToBeTheirQueries())
+    (found,) = validated(pd.DataFrame(rows), expectations.coverage.ExpectTablesToBeTheirQueries())
     assert not found["success"]
     assert found["result"]["unexpected_count"] == 2
 
@@ -350,7 +350,7 @@ def test_whether_garbage_is_collected_is_after_the_import_as_it_was(
 ) -> None:
     was, switch = gc.isenabled(), {True: gc.enable, False: gc.disable}
     if fails:
-        monkeypatch.setitem(sys.modules, "expectations.continuity", None)
+        monkeypatch.setitem(sys.modules, "expectations.colocation", None)
     switch[collecting]()
     try:
         with pytest.raises(ImportError) if fails else nullcontext():

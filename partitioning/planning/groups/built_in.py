@@ -5,23 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
+from partitioning.model import reasons
 from partitioning.model.plan import TaskRef
-from partitioning.model.reasons import (
-    AtLocation,
-    Bounds,
-    GroupElsewhere,
-    GroupJoined,
-    GroupLeft,
-    HeldTooLittle,
-    HeldTooMuch,
-    LastLocation,
-    LocationFull,
-    LocationGone,
-    LocationUnknown,
-    MakesRoom,
-    MoveReason,
-    Unit,
-)
 from partitioning.model.statistics import Locality
 from partitioning.planning.groups.grouping import Grouped, SizedTask
 from partitioning.planning.groups.packing import Balance, Packing, Preferences, largest_first
@@ -57,20 +42,20 @@ def balanced_sticky(
     for sized, weight in zip(tasks, weights, strict=True):
         if sized.task in before:
             held[before[sized.task]] += weight
-    bounds = Bounds(unit, balance.least, balance.mean, balance.most)
+    bounds = reasons.Bounds(unit, balance.least, balance.mean, balance.most)
     facts = _Facts(set(groups), set(before.values()), set(preferences.sites), locality, bounds, held)
     return Grouped(
         now, {task: facts.why(task, before[task], to) for task, to in now.items() if before.get(task, to) != to}
     )
 
 
-def _weights(tasks: Sequence[SizedTask]) -> tuple[Unit, list[int]]:
+def _weights(tasks: Sequence[SizedTask]) -> tuple[reasons.Unit, list[int]]:
     """The unit to balance by, and the weight of each task: at least 1, so that empty tasks spread out too."""
-    sizes = {Unit.BYTES: [task.bytes for task in tasks], Unit.RECORDS: [task.records for task in tasks]}
+    sizes = {reasons.Unit.BYTES: [task.bytes for task in tasks], reasons.Unit.RECORDS: [task.records for task in tasks]}
     for unit, measured in sizes.items():
         if any(measured):
             return unit, [max(size, 1) for size in measured]
-    return Unit.TASKS, [1] * len(tasks)
+    return reasons.Unit.TASKS, [1] * len(tasks)
 
 
 def _preferences(
@@ -109,32 +94,32 @@ class _Facts(Value, frozen=True):
     former: Set[int]
     sites: Set[str | None]
     locality: Locality
-    bounds: Bounds
+    bounds: reasons.Bounds
     held: Counter[int]
 
-    def why(self, task: TaskRef, before: int, now: int) -> MoveReason:
+    def why(self, task: TaskRef, before: int, now: int) -> reasons.MoveReason:
         """Why a task moved."""
         last, location = self._last(task, now), self.locality.groups.get(before)
         if before not in self.groups:
-            return GroupLeft(before, last)
-        if isinstance(last, AtLocation | LocationFull) and location not in (None, last.location):
-            return GroupElsewhere(before, location, last)
+            return reasons.GroupLeft(before, last)
+        if isinstance(last, reasons.AtLocation | reasons.LocationFull) and location not in (None, last.location):
+            return reasons.GroupElsewhere(before, location, last)
         if self.held[before] > self.bounds.most:
-            return HeldTooMuch(before, self.held[before], self.bounds)
+            return reasons.HeldTooMuch(before, self.held[before], self.bounds)
         if now not in self.former:
-            return GroupJoined(now)
+            return reasons.GroupJoined(now)
         if self.held[now] < self.bounds.least:
-            return HeldTooLittle(now, self.held[now], self.bounds)
-        return MakesRoom(self.bounds)
+            return reasons.HeldTooLittle(now, self.held[now], self.bounds)
+        return reasons.MakesRoom(self.bounds)
 
-    def _last(self, task: TaskRef, now: int) -> LastLocation:
+    def _last(self, task: TaskRef, now: int) -> reasons.LastLocation:
         """How the location where a task ran last relates to the groups now."""
         place = self.locality.tasks.get(task)
         if place is None:
-            return LocationUnknown()
+            return reasons.LocationUnknown()
         if place == self.locality.groups.get(now):
-            return AtLocation(place, now)
-        return LocationFull(place) if place in self.sites else LocationGone(place)
+            return reasons.AtLocation(place, now)
+        return reasons.LocationFull(place) if place in self.sites else reasons.LocationGone(place)
 
 
 def co_readers(reads: Sequence[Mapping[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
