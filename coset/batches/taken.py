@@ -62,7 +62,7 @@ def as_taken(ledger: Ledger, published: Plan, found: Discovered) -> Discovered:
     return replace(found, partitions=PackedRows.of(DiscoveredPartition, rows))
 
 
-class Taken:
+class AllTaken:
     """What published batches have taken of each stream, and what of it is there."""
 
     def __init__(self, ledger: Ledger, published: Plan, found: Sequence[Discovered]) -> None:

@@ -25,7 +25,7 @@ from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
 from coset.batches.tables.batch_versions import version_of_batch
 from coset.batches.tables.table_rows import all_rows
-from coset.batches.taken import Taken, as_taken, by_all_schemas
+from coset.batches.taken import AllTaken, as_taken, by_all_schemas
 from coset.batches.verified import ALL, KeyPart, Verified
 from coset.sources.discovery import discover
 from coset.sources.landed_keys import making_keys
@@ -90,7 +90,7 @@ def verify(
     shown = (newest_shown(store, ledger.pipeline, published.batch) if as_of is None else None) or published
     discovered = discover(tuple(read.values()), replace(NOTHING, pipeline=pipeline.name))
     there = [as_taken(ledger, published, each) for each in discovered]
-    taken, refused = Taken(ledger, published, there), list[Finding]()
+    taken, refused = AllTaken(ledger, published, there), list[Finding]()
     with Local() as runner:
         for write in writes:
             mine = part if isinstance(part, KeyPart) else part(write.table)
@@ -162,7 +162,7 @@ def replaces_one_batch(pipeline: Pipeline, write: Write, means: Meaning) -> bool
     return not write.mode.keeps and of_one_batch(means, (step for step in pipeline.steps if step.name in above))
 
 
-def _since(only: Pipeline, write: Write, means: Meaning, taken: Taken, since: int) -> int:
+def _since(only: Pipeline, write: Write, means: Meaning, taken: AllTaken, since: int) -> int:
     """The batch from which on a table, whose rows are of no batch before `since`, can be held against its query: that
     one if no record is gone.
 
@@ -199,7 +199,7 @@ def _has_moved(ledger: Ledger, published: Plan) -> bool:
     return now.published != published or decided or half(ledger.store, ledger.pipeline) is not None
 
 
-def _why_not(only: Pipeline, write: Write, means: Meaning, taken: Taken, *, replaces: bool) -> str:
+def _why_not(only: Pipeline, write: Write, means: Meaning, taken: AllTaken, *, replaces: bool) -> str:
     """Why a table has no query over all records, or none that is computed here. Empty if it has."""
     if write.table not in taken.written:
         return "no batch has written it yet"
@@ -221,7 +221,7 @@ def _verified(
     only: Pipeline,
     write: Write,
     store: Store,
-    taken: Taken,
+    taken: AllTaken,
     part: KeyPart,
     runner: Local,
     version: int | None,
@@ -278,7 +278,7 @@ def _finer(stage: Stage, part: KeyPart) -> Scheme | None:
 
 
 def _planned(
-    only: Pipeline, scratch: Store, taken: Taken, since: int, schemes: Mapping[str, Scheme] = MappingProxyType({})
+    only: Pipeline, scratch: Store, taken: AllTaken, since: int, schemes: Mapping[str, Scheme] = MappingProxyType({})
 ) -> Plan:
     """The plan of one batch that reads all that the published batches took since one, at their watermarks."""
     found, last = taken.discovered(only), taken.published

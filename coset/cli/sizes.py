@@ -1,5 +1,4 @@
-"""Sizes on the command line: schemes compared, what is proposed and why, and hot keys. Nothing is stored. What-if:
-the mapping of streams to tasks, without data.
+"""Sizes on the command line: schemes compared, what is proposed and why, and hot keys. Nothing is stored.
 
 What is proposed may be written to a settings file, for the next batch to be planned by.
 """
@@ -20,78 +19,20 @@ from coset.batches.history import history
 from coset.cli import pipelines
 from coset.cli.candidates import Basis, Compared, Row, basis, compare
 from coset.cli.machine import writing
-from coset.cli.output import Answer, Block, Table, console, say
+from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml_writer import to_toml
 from partitioning.commands import Option, Run
-from partitioning.cosets import Assignment, assign
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused
-from partitioning.explain.explain import assignment_document
-from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import HotKeys, Scheme
-from partitioning.model.schemes import tasks as tasks_scheme
 from partitioning.model.statistics import Statistics
 from partitioning.sections import many, percent, size
 from partitioning.sizing.hotkeys import HotKey, HotOwn, HotPartition, HotSplit, hot_keys
 from partitioning.sizing.proposal import Proposal, Targets
 from partitioning.sizing.workload import LEFT, Footprint
 from partitioning.values import Value
-
-
-def parse_streams(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """`views=8` as name and partition count. Raises Refused, with all findings, for anything else.
-
-    >>> parse_streams(["views=8", "clicks=12"])
-    [('views', 8), ('clicks', 12)]
-    """
-    streams, findings = [], []
-    for text in texts:
-        name, _, count = text.rpartition("=")
-        if name and count.isascii() and count.removeprefix("-").isdigit():
-            streams.append((name, int(count)))
-        else:
-            then = "write it as views=8: name=partitions"
-            findings.append(Finding.of(Kind.ARGUMENT, f"{text!r} is no stream", "--stream", then, text=text))
-    if findings:
-        raise Refused(*findings)
-    return streams
-
-
-def what_if(streams: Sequence[str], scheme: str | None, tasks: int | None) -> tuple[Assignment, str | None]:
-    """The assignment, and a warning if `tasks` took the place of a scheme that was named too.
-
-    Raises Refused for malformed streams, an unknown scheme or a number of tasks below 1.
-    """
-    chosen = Scheme.parse(scheme) if scheme and scheme != "tasks" else None
-    if tasks is None:
-        return assign(parse_streams(streams), chosen or Scheme.parse(scheme or "cogroup")), None
-    asked = tasks_scheme(tasks)
-    warning = (
-        f"--tasks {tasks} replaces --scheme {chosen}: the scheme is {asked}" if chosen not in (None, asked) else None
-    )
-    return assign(parse_streams(streams), asked), warning
-
-
-def dealt(streams: Sequence[str], scheme: str | None, tasks: int | None) -> Answer:
-    """The mapping: a row per task, or the documented JSON."""
-    assignment, warning = what_if(streams, scheme, tasks)
-    if warning:
-        say(console(stderr=True), warning)
-    names = [name for name, _ in parse_streams(streams)]
-    rows = [
-        [
-            str(task.task),
-            *(", ".join(str(number) for number in task.reads.get(name, ())) or "–" for name in names),
-            "; ".join(f"{name}: {kept}" for name, kept in task.filters.items()) or "none",
-        ]
-        for task in assignment.tasks
-    ]
-    title = f"Scheme {assignment.scheme}: {many(len(assignment.tasks), 'task')}"
-    return Answer(assignment_document(assignment), [Table(title, ["task", *names, "filter"], rows)])
-
 
 # How many batches back the proposal looks, if no longer cool-down is asked for.
 _BATCHES = 10

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from coset.cli import pipelines
+from coset.cli.assign import parse_streams
 from coset.cli.output import Answer
-from coset.cli.sizes import parse_streams
 from coset.sources.discovery import discover
 from partitioning.authoring.toml_writer import key
 from partitioning.errors import Finding, Refused

@@ -188,7 +188,7 @@ def assign(
     tasks: Annotated[int | None, typer.Option("--tasks", help="The same as --scheme 'tasks(L)'.")] = None,
 ) -> Answer:
     """Show which task would read which stream partitions. Needs no data and no store."""
-    from coset.cli.sizes import dealt
+    from coset.cli.assign import dealt
 
     return dealt(streams, scheme, tasks)
 
