@@ -28,12 +28,12 @@ __all__ = [
 
 _WHERE = {
     "CosetNotifier": "notifier",
-    "Place": "places",
+    "Place": "deployment",
     "coset_backfill_dag": "backfill_dag",
     "coset_dag": "batch_dag",
     "coset_dags": "project_dags",
     "coset_undo_dag": "backfill_dag",
-    "coset_verify_dag": "verify_dag",
+    "coset_verify_dag": "project_dags",
     "late": "notifier",
     "published": "asset",
 }
