@@ -1,5 +1,7 @@
-"""Expectations on keys: on any table of keys with the task or partition where they were found. What is known of the
-hashes of keys.
+"""Expectations on keys: on any table of keys with the task or partition where they were found.
+
+The placement hashes of many keys, for expectations: computed in another way than the kernel's, which they judge.
+Under which id of a registry keys lie where they do is found by trying those that registries give first.
 """
 
 from __future__ import annotations

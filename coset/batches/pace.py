@@ -1,5 +1,10 @@
 """Pace: when task groups may start, how many run at once, and which batch waits until somebody asks for it. Turns:
 leases on its pieces, so that several processes share it and none does all.
+
+Turns: leases on pieces of a batch's work, so that several processes share it and none does all. A turn is a hint and
+decides nothing: if two processes run a task group at once they write the same rows, and the first receipt counts. The
+holder of a turn renews its document every few seconds. A process that waits for the turn watches the document by its
+own clock; clocks of two machines are never compared.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
 """The watch over a pipeline: turns failures of its runs into incidents, and tells people once when an incident begins
-and once when it ends. Telling: messages by Apprise.
+and once when it ends.
 
 Nothing here changes the result of a run: if an incident cannot be recorded or told, a sentence says so. The log of
 incidents is numbered documents below `<pipeline>/incidents/`. Each is the whole state, and is put only if absent: a
 process that comes second starts again from the first one's document.
+
+Telling: sends messages about incidents by Apprise, to e-mail, chats and webhooks. Addresses hold secrets. They come
+from the environment and go nowhere else: output names only an address's scheme, and the libraries that send do not
+log.
 """
 
 from __future__ import annotations

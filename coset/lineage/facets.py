@@ -1,5 +1,8 @@
-"""Facets: the plan and the judgement of a batch in OpenLineage's terms, and datasets by its naming conventions. The
-columns that each column of a result comes from.
+"""Facets: the plan and the judgement of a batch in OpenLineage's terms, and datasets by its naming conventions.
+
+Columns: from which columns of streams each column of a result table is made, as the SQL of the steps says. Where it
+cannot be said, because a function makes the column or the SQL is of a kind that is not read here, it is None: a
+column may have an origin too many, and never one too few. What only decides which rows there are is no origin.
 """
 
 from __future__ import annotations

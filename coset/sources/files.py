@@ -1,5 +1,7 @@
-"""Files of every kind of store for PyArrow. Each is named by its URI. Copies: state files that this machine read
-before, on its disk.
+"""Files of every kind of store for PyArrow. Each is named by its URI.
+
+Cache: state files that this machine read before, on its disk, so that only changed ones are fetched. The cache
+decides nothing. A missing or damaged copy is fetched again, and what is read is proved either way.
 """
 
 from __future__ import annotations

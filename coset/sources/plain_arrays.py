@@ -1,8 +1,10 @@
-"""Plain arrays: columns in the types that all functions of Arrow and DuckDB take, whatever a file's schema says. Text
-that is not UTF-8.
+"""Plain arrays: columns in the types that all functions of Arrow and DuckDB take, whatever a file's schema says.
 
 A file may call a text `string_view`, and a list `list_view`. Functions as `take` have no kernel for such a type, and
 PyArrow's own cast of a `list_view` makes lists that read beyond their buffers.
+
+Text that is not UTF-8. Writers of Parquet need not look, nor does DuckDB when it reads. What it makes of such text is
+empty, or an error after which its database is of no use.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Placement: where a producer puts a key, `h(key) mod count`; `partitioning.hashes` has the hashes. Key schemas: how
-the serialisers of a registry write keys, as the name of a hash says it.
+"""Placement: where a producer puts a key, `h(key) mod count`; `partitioning.hashes` has the hashes.
+
+Key schemas: how the serialisers of a schema registry write keys, as the name of a hash says it. Confluent's put a
+zero byte and the schema's id before a key, Protobuf's also which message it is; producers hash all of it. What a hash
+says of a key, `avro 7(id long)`, is all that its bytes depend on: no plan holds a schema's text.
 """
 
 from __future__ import annotations

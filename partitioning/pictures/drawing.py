@@ -1,7 +1,9 @@
 """Drawing: what a picture of a plan shows, as boxes and arrows; SVG and Mermaid are two ways to write it down.
-Lettering: how wide text is, and how it is broken.
 
 The hues are those of Okabe and Ito, which people of any colour vision tell apart; what they mean is said in words too.
+
+Lettering: how wide text is at most in a picture, and how it is broken or shortened to fit its box. Widths are those
+of DejaVu Sans, which is wider than the other fonts that a viewer may put in its place.
 """
 
 from __future__ import annotations

@@ -1,5 +1,10 @@
-"""Pictures: a plan drawn as SVG, the logical graph above the physical plan, without scripts, fonts or images. The
-layout of its boxes and arrows.
+"""Pictures: a plan drawn as SVG, the logical graph above the physical plan, without scripts, fonts or images.
+
+Layout: where the boxes, arrows and texts of a drawing go, in pixels. Boxes are as large as their texts may be wide.
+Boxes stand in layers, sources first: the layer of a box is the longest path to it; the stages of a wave share one,
+below those of the wave before. Within its layer a box stands near the boxes that it is linked with, in the order of
+their mean place (Sugiyama et al. 1981); links over several layers get a place of their own in each. So links cross
+each other seldom, and boxes never.
 """
 
 from __future__ import annotations

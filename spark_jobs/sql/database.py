@@ -1,5 +1,7 @@
-"""What steps are in a DuckDB database: tables and views with their columns. Engines: what versions of DuckDB answer
-otherwise.
+"""What steps are in a DuckDB database: tables and views with their columns.
+
+Engines: what a pipeline's SQL answers otherwise in this version of DuckDB than in the one of its last batch. What
+differs between versions lies in `engine_changes.json`; `python -m tests.engines` writes it.
 """
 
 from __future__ import annotations

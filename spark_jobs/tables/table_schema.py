@@ -1,5 +1,9 @@
 """The Arrow schema of a result table's data files, and the keys of rows that go as new ones are written beside them.
 Footers of its files, and bounds of columns in them.
+
+Bounds of the columns of result files: the least and greatest value, and how many are null. Readers leave files out by
+them. So a value is left out that a table's log cannot say, or not as each reader takes it. Source: Delta's protocol,
+"Per-file Statistics".
 """
 
 from __future__ import annotations

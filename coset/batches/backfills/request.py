@@ -1,5 +1,7 @@
 """The requests for backfills: which batches are run again, how they are planned, and which wait for their swap.
-Repaired input: the files that hold its offsets after some were landed again.
+
+Repaired input: finds the files that hold a batch's offsets after some were landed again, and what changed in them.
+The offsets stay those of the batch. Only offsets that were missing may be added.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """Shipped code: packages of a deployment that are sent to Spark's workers, so that they need not be installed there.
-A packed environment.
 
 The variable COSET_SHIP of the process that runs task groups names them, as in COSET_SHIP=shop. No document does. Each
 package has to be one that COSET_IMPORTS allows.
+
+Packs what tasks import into an archive for Spark's workers, which then need neither Coset nor its packages. Spark
+unpacks it on each worker (`spark.archives`). It has a Python in `bin`, which is the worker's Python with the packages
+of the archive; so a worker needs Python of the same minor version, wherever it is, and Spark.
 """
 
 from __future__ import annotations

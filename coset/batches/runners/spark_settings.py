@@ -1,5 +1,8 @@
-"""Spark's settings and environment, for everything that starts Spark, and whether its tasks reach the store. The
-archive of the JVM's classes, from which Spark starts faster.
+"""Spark's settings and environment, for everything that starts Spark, and whether its tasks reach the store.
+
+The class archive: a file with the classes that a JVM loads and checks when Spark starts, which makes starts quicker.
+`batches.runners.rehearsal` makes it. Everything that starts Spark uses it if it exists. A JVM silently ignores an
+archive that does not fit.
 """
 
 from __future__ import annotations

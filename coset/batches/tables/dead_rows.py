@@ -1,8 +1,11 @@
-"""Dead rows: finds the rows of an upserted table beside which a batch writes new ones, by their keys. Their proof:
-what is noted dead is what was found.
+"""Dead rows: finds the rows of an upserted table beside which a batch writes new ones, by their keys.
 
 The table itself says where a key's row lies, as its log has it when the batch is published: whoever moves rows
 meanwhile, by compaction for instance, changes nothing.
+
+Proof of dead rows: those that a batch would make dead are held against the files themselves, and what a version would
+note of them against the table before it. Both are done before anything is stored: nobody could tell later that a row
+was called dead for no reason.
 """
 
 from __future__ import annotations

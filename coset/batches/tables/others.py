@@ -1,8 +1,11 @@
 """Changes by others: finds what somebody other than its pipeline did to the rows of a result table, by the table's
-log. Earlier owners: what they have appended to it, by their ledgers.
+log.
 
 The log is read back to the last batch but one: earlier plans have judged what came before. Optimising, vacuuming and
 setting properties change no rows.
+
+Earlier owners: what pipelines that owned a table before have appended to it, by their ledgers. A new owner knows
+nothing of that, and reads streams from their start: it would append rows of the same records again.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@ Rules: demands of writers, as far as Coset does not ensure them.
 
 An owner is a pipeline's name and its store's id: tables that were copied to another store do not belong to a pipeline
 of the same name there.
+
+Rules of a table: what its log demands of writers, as far as Coset does not ensure it. Files are committed as tasks
+wrote them, so nothing would check their rows against a constraint of the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts the rows of result tables, by their own logs, before and after a batch. The first rows that went."""
+"""Counts the rows of result tables, by their own logs, before and after a batch. Its first rows, and all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """Pinned topics: whether a broker still holds what was planned, and the findings if not. Leader epochs: whether the
 records before an offset are those that were planned. A second look: another consumer reads the gaps that readers saw.
+
+Leader epochs: whether the records before an offset are still those that were planned. A leader that lacks records may
+be elected ("unclean"). It writes other records under their offsets, and soon the end of the log does not show it. But
+each leader has an epoch, and knows where the records of each epoch ended. If those up to the planned epoch end before
+the planned offset, records were replaced (KIP-101, KIP-320).
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Regions: the parts of a graph whose records do not lie where keyed steps behind them need them. Vertex cuts: the
-cheapest places to move them.
+"""Regions: the parts of a graph whose records do not lie where keyed steps behind them need them.
 
 Each path through a region needs one exchange. Where it stands is free, so all of a region's exchanges together are
 a vertex cut of it.
+
+Vertex cut: the cheapest vertices of a directed graph that stand on every path from its sources to its sinks. Maximum
+flow by blocking flows (Dinic, 1970); each vertex is split into an edge of its weight.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Record ranges: the scheme `records(N)`, whose tasks each read a range of a stream partition's offsets. Joins of
-which hot keys are shared.
+"""Record ranges: the scheme `records(N)`, whose tasks each read a range of a stream partition's offsets.
 
 This module decides whether a stage may use the scheme, how many tasks that gives, what must then move, and whether the
 ranges of a plan are right. `cosets.assign_ranges` splits offsets; stored plans are read by it too.
+
+Split joins: hot keys that several tasks share, each with a range of one stream and a copy of the other sides. A row
+of a join is made of one record of each side. If each task has all records of the other sides, it makes the rows of
+its range, and no other task makes them too. That is so for inner joins, and for left joins with the stream in ranges
+on their left. Of a full join each task would give what finds no partner in its range alone. Steps that need all
+records of a key together may only be where each task has all of them: on the sides that are copied.
 """
 
 from __future__ import annotations
