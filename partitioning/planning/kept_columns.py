@@ -1,6 +1,8 @@
 """What steps keep from batch to batch: what of their columns is another now, and whether a step may go on from it, or a
 table from the rows that it has, although streams above it were left out for a while.
 
+What is dropped is dropped; types are compared once they are known (`spark_jobs.sql.kept_versions`).
+
 Returned streams: whether a step may go on from what it kept, or a table from the rows that it has, although streams
 above it were left out for a while. The end of a stream that is left out is remembered, and it is read from there when
 it is back. What a step kept is then that of all records again, if each batch since did the same with the streams that
