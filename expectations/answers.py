@@ -27,7 +27,7 @@ from great_expectations.expectations.expectation_configuration import Expectatio
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.validator.validator import Validator
 
-from coset.sources.reader import Counting, uncounted
+from coset.sources.counting import Counting, uncounted
 from coset.sources.rows import BLOCK, Rows
 from expectations.judging import TableExpectation
 from expectations.questions import Question

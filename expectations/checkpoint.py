@@ -16,7 +16,7 @@ from great_expectations.core.expectation_validation_result import ExpectationSui
 from msgspec import to_builtins
 
 from coset.reports.site import Site
-from coset.sources.reader import Counting, uncounted
+from coset.sources.counting import Counting, uncounted
 from coset.sources.rows import Rows, each_row
 from expectations.answers import answers_to, config_of, hide
 from expectations.docs import JudgedTable, Page, publish

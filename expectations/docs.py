@@ -23,14 +23,16 @@ from markupsafe import Markup
 from msgspec import to_builtins
 
 from coset.reports import batch_index
+from coset.reports.next_steps import shown
 from coset.reports.site import Row, Site, beside_expected, listed, of_parts, pace_of
-from coset.reports.templates import GLOBALS, PAGES, seen, shown
+from coset.reports.templates import GLOBALS, PAGES, seen
 from partitioning.diff.table_changes import kept_sentences
 from partitioning.documents.document import digest
 from partitioning.errors import Finding
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.figures import Measure, MeasureKind, effort_of, figures_of, read_by_group
+from partitioning.model.figures import effort_of, figures_of, read_by_group
 from partitioning.model.journal import Effort, JournalEntry, as_time
+from partitioning.model.measures import Measure, MeasureKind
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt, Role
 from partitioning.model.statistics import statistics_of

@@ -18,8 +18,9 @@ from great_expectations.compatibility.pydantic import validator
 
 from coset.sources.rows import each_row
 from expectations.judging import TableExpectation, TableRecords
-from partitioning.model.figures import FEWEST, NOT_JUDGED, READY_MADE, Measure, microseconds, usual_from
+from partitioning.model.figures import FEWEST, usual_from
 from partitioning.model.journal import as_time
+from partitioning.model.measures import NOT_JUDGED, READY_MADE, Measure, microseconds
 from partitioning.sections import many
 
 # Sums of floating-point numbers differ in their last digits with the order of rows.

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from coset.sources.files import Copies
+from coset.sources.copies import Copies
 from partitioning.commands import Replan
 from partitioning.documents.document import canonical, decode, decoder, digest, encode
 from partitioning.documents.ledger import Ledger

@@ -34,9 +34,9 @@ from partitioning.model.backfill import (
     TableComparison,
 )
 from partitioning.model.failure import Failed, Failure
-from partitioning.model.figures import Measured
 from partitioning.model.incident import Incidents, Passed, Severity, Stopped, Teller, Trouble
 from partitioning.model.journal import JournalEntry, Lag, Occasion, Part
+from partitioning.model.measures import Measured
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef

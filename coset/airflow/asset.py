@@ -1,5 +1,4 @@
 """The asset of a pipeline in Airflow. It has an event for each published batch, on which other DAGs can be scheduled.
-The schedule of a DAG: when its next run is.
 
 An event is only a signal: a DAG that it starts reads the tables or the store.
 """
@@ -11,14 +10,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import pendulum
 from airflow.sdk import Asset, AssetAlias
-from airflow.serialization.encoders import coerce_to_core_timetable
-from airflow.timetables.base import DataInterval, TimeRestriction
-from airflow.timetables.simple import ContinuousTimetable
 
-from coset.airflow.shown import say
-from coset.reports.timeliness import ScheduledRun
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, Verdict
@@ -29,7 +22,6 @@ if TYPE_CHECKING:
 
     from coset.batches.attempt import BatchRef
     from partitioning.authoring.pipeline import Pipeline
-
 
 # The greatest size of an event as JSON. Each run that it starts carries it.
 MOST_BYTES = 2000
@@ -90,32 +82,3 @@ def _among(events: Iterable[Any], told: dict[str, Any]) -> bool:
     """Whether there is an event of this batch: of the same plan in the same store."""
     identity = ("plan", "plan_uri")
     return any(all(each.extra.get(name) == told[name] for name in identity) for each in events)
-
-
-def scheduled_run(dag: Any, ran: Any) -> ScheduledRun:
-    """A run of this DAG, which was to run then, and the next by its timetable.
-
-    Runs of assets, of no schedule, and of a timetable that fails here have no next run. Nor have those of
-    `@continuous`, alone or with assets: each begins when the one before it has ended, and Airflow answers with the
-    clock.
-    """
-    after = pendulum.instance(ran)
-    try:
-        timetable = coerce_to_core_timetable(dag.timetable)
-        if isinstance(getattr(timetable, "timetable", timetable), ContinuousTimetable):
-            return ScheduledRun(_milliseconds(after), None)
-        restriction = TimeRestriction(earliest=None, latest=None, catchup=True)
-        info = timetable.next_dagrun_info(
-            last_automated_data_interval=DataInterval.exact(after), restriction=restriction
-        )
-    except Exception as error:
-        # It may be anybody's class. What it says decides nothing.
-        say(f"Its schedule does not say when the next run is: {type(error).__name__}")
-        info = None
-    found = info.run_after if info else None
-    known = found is not None and found > after
-    return ScheduledRun(_milliseconds(after), _milliseconds(found) if known else None)
-
-
-def _milliseconds(at: Any) -> int:
-    return int(at.timestamp() * 1000)

@@ -31,14 +31,14 @@ from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
 from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page
 from coset.batches import steps
-from coset.batches.backfills.limits import Hours
+from coset.batches.backfills.hours import Hours
 from coset.batches.interpreter import PLAN, steps_of
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Resume
 from partitioning.errors import Refused
 from partitioning.model.incident import WatchedRuns
-from partitioning.planning.stages.levels import most_waves
+from partitioning.planning.stages.bounds import most_waves
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

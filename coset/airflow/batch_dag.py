@@ -36,14 +36,14 @@ from coset.batches.interpreter import (
     steps_of,
 )
 from coset.batches.pace import Turns
-from coset.reports import templates
+from coset.reports import next_steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import ASKED, DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.numbers import GROUPS
-from partitioning.planning.stages.levels import most_waves
+from partitioning.planning.stages.bounds import most_waves
 from partitioning.sections import many
 
 # The steps whose tasks lead to the batch's page.
@@ -269,7 +269,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
 
 def _note_run(pipeline: Pipeline, *, up_to_date: bool) -> None:
     # It imports what only running tasks need.
-    from coset.airflow.asset import scheduled_run  # noqa: PLC0415
+    from coset.airflow.schedule import scheduled_run  # noqa: PLC0415
 
     context = get_current_context()
     run = scheduled_run(context["dag"], context["dag_run"].run_after)
@@ -307,7 +307,7 @@ def failures() -> Iterator[None]:
     """Raise Coset's errors as Airflow's, which are retried or not. Also says on pages what this deployment was asked,
     and waits until Airflow has read all output."""
     try:
-        with templates.shown_as(shown_on_pages):
+        with next_steps.shown_as(shown_on_pages):
             yield
         until_printed()
     except CosetError as error:

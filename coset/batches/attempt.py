@@ -22,7 +22,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt
 from partitioning.model.root_names import TABLES
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports Delta's library
     from coset.batches.tables.logs import Logs
 
 

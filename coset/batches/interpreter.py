@@ -17,8 +17,8 @@ from coset.batches import steps
 from coset.batches.attempt import BatchRef
 from coset.batches.pace import Pace, Turns, Unbound, group_work
 from coset.batches.runners.runner import Runner
-from coset.reports import templates
-from coset.sources.reader import Counting, uncounted
+from coset.reports import next_steps
+from coset.sources.counting import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
 from partitioning.errors import CosetError, Refused, docs_unwritten
@@ -33,7 +33,7 @@ class Surroundings:
     who is told how far it is."""
 
     docs: Path | None
-    shown: Shown = field(default_factory=templates.shown)
+    shown: Shown = field(default_factory=next_steps.shown)
     counting: Counting = uncounted
 
 

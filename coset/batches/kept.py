@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import state_ledger
-from coset.sources.files import Copies
+from coset.sources.copies import Copies
 from coset.sources.parts_reader import PartsReader
 from partitioning.commands import Replan, Status
 from partitioning.documents.document import digest

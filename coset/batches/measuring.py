@@ -29,8 +29,9 @@ from partitioning.documents.store import at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns
-from partitioning.model.figures import BEFORE, Measure, Measured, MeasureKind, measures_of
+from partitioning.model.figures import BEFORE
 from partitioning.model.graph import quote
+from partitioning.model.measures import Measure, Measured, MeasureKind, measures_of
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.private import mentions
 from partitioning.model.receipt import files_of

@@ -24,7 +24,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, at_once, listed
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.figures import Measured
+from partitioning.model.measures import Measured
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Artefact, Role, latest_times
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from coset.batches.attempt import Attempt
-from coset.sources.files import Copies, Files
+from coset.sources.copies import Copies
+from coset.sources.files import Files
 from coset.sources.plain_arrays import legible, values_of
 from coset.sources.reader import Batch
 from partitioning.errors import Refused

@@ -19,8 +19,8 @@ from coset.batches import reported
 from coset.batches.attempt import Attempt, BatchRef, LoadedBatch
 from coset.batches.pace import balanced, found_by, warned
 from coset.lineage import emitting
-from coset.reports import templates
-from coset.sources.reader import Counting, uncounted
+from coset.reports import next_steps
+from coset.sources.counting import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Shown
@@ -301,7 +301,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
             f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
             f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
             *(f"- {in_markdown(one)}" for one in (*told, *(unread if verdict else ()))),
-            *(() if verdict else _failed(ledger, planned, shown or templates.shown())),
+            *(() if verdict else _failed(ledger, planned, shown or next_steps.shown())),
             f"- {in_markdown(f'The plan is {batch.plan_uri}, {batch.digest}')}",
             *(f"- {in_markdown(f'Data Docs: {page}')}" for page in pages),
         ]

@@ -24,7 +24,7 @@ from coset.batches.backfills.request import backfills, comparison_key
 from coset.batches.backfills.swaps import cancelled, in_force, swaps
 from coset.batches.tables.logs import opened
 from coset.batches.tables.owners import earlier_owners
-from coset.sources.reader import Counting, each_counted, uncounted
+from coset.sources.counting import Counting, each_counted, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger

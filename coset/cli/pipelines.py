@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from coset.cli.asked import Asked
 from coset.project import pipeline_files
 from coset.project.here import NOWHERE, Here
-from coset.reports import templates
+from coset.reports import next_steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
 from partitioning.errors import Finding, Refused
@@ -40,7 +40,7 @@ def called(here: Here, asked: Asked) -> Iterator[None]:
     global _CALL
     before, _CALL = _CALL, _Call(here, asked)
     try:
-        with templates.shown_as(elsewhere):
+        with next_steps.shown_as(elsewhere):
             yield
     finally:
         _CALL = before

@@ -19,8 +19,8 @@ from openlineage.client.generated.test_run import TestExecution, TestRunFacet
 
 from coset.sources.databases import connect_to_ask
 from partitioning.kinds import Kind
-from partitioning.model.figures import NOT_JUDGED
 from partitioning.model.graph import Step, Write, state_of
+from partitioning.model.measures import NOT_JUDGED
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.sources import FOLDER, IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import Column, Stream

@@ -17,10 +17,11 @@ from typing import Any
 
 from msgspec import convert
 
+from coset.reports.next_steps import shown
 from coset.reports.overview import note, of_rows, put_overview
 from coset.reports.plots import DRAWN, HEIGHT, WIDTH, cells, marks, plots, unusual
 from coset.reports.site import AIRFLOW, Row, Site, listed, outcome, state, style
-from coset.reports.templates import shown, template
+from coset.reports.templates import template
 from partitioning.commands import Run, Undo
 from partitioning.documents.document import canonical
 from partitioning.documents.store import Store

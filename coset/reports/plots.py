@@ -17,7 +17,8 @@ from typing import Any, assert_never
 from markupsafe import Markup, escape
 
 from coset.reports.site import Row
-from partitioning.model.figures import Measure, MeasureKind, usual_from
+from partitioning.model.figures import usual_from
+from partitioning.model.measures import Measure, MeasureKind
 from partitioning.sections import duration, size
 from partitioning.texts import visible
 

@@ -1,12 +1,8 @@
-"""Templates of the pages. Values are shown so that they load and run nothing. Next steps, shown as commands that act
-where and how this process was asked to act.
-"""
+"""Templates of the pages. Values are shown so that they load and run nothing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,6 @@ import jinja2
 from jinja2.nodes import EvalContext
 from markupsafe import Markup, escape
 
-from partitioning.commands import Shown
 from partitioning.model.verdict import Outcome
 from partitioning.texts import MOST_IN_A_SENTENCE, environment, visible
 
@@ -51,23 +46,3 @@ def seen(where: EvalContext, value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return visible(value, MOST_IN_A_SENTENCE if where.autoescape else len(value), lines=True)
-
-
-# Without a command line and without Airflow nobody was asked for anything.
-_SHOWN: Callable[[], Shown] = Shown
-
-
-def shown() -> Shown:
-    """How they are shown by what this process knows now."""
-    return _SHOWN()
-
-
-@contextmanager
-def shown_as(known: Callable[[], Shown]) -> Iterator[None]:
-    """Meanwhile they are shown by what is `known`."""
-    global _SHOWN
-    before, _SHOWN = _SHOWN, known
-    try:
-        yield
-    finally:
-        _SHOWN = before

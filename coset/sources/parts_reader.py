@@ -11,8 +11,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coset.sources.copies import Copies
 from coset.sources.file_columns import arrow_schema
-from coset.sources.files import Copies
 from coset.sources.reader import Batch
 from partitioning.commands import Replan, Restore, Then, backfill_of
 from partitioning.documents.stores import store_at

@@ -8,7 +8,6 @@ import io
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -77,30 +76,6 @@ class Reader(Protocol):
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """All records with these columns, once. Raises Refused if a record is no longer there as planned."""
-
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-# Called with a total and what is counted. Meanwhile what it gives is called with how many more are done.
-Counting = Callable[[int, str], AbstractContextManager[Callable[[int], None]]]
-
-
-@contextmanager
-def uncounted(_total: int, _what: str) -> Iterator[Callable[[int], None]]:
-    """Nobody waits."""
-    yield lambda _more: None
-
-
-def each_counted(ask: Callable[[A], B], done: Callable[[int], None]) -> Callable[[A], B]:
-    """What asks about one, and then says that one more is done."""
-
-    def asked(one: A) -> B:
-        answer = ask(one)
-        done(1)
-        return answer
-
-    return asked
 
 
 def uncastable(column: pa.Array, kind: pa.DataType) -> Iterator[tuple[int, str]]:

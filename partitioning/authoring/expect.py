@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.figures import microseconds
+from partitioning.model.measures import microseconds
 
 Severity = Literal["error", "warning"]
 

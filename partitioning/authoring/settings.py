@@ -15,7 +15,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
-from partitioning.model.figures import as_text
+from partitioning.model.measures import as_text
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import OFFENDERS_TOLD
 from partitioning.model.schemes import HotKeys, Scheme

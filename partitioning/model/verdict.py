@@ -12,8 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Finding, Refused, Unjudged
 from partitioning.kinds import Kind
-from partitioning.model.figures import Measured
 from partitioning.model.journal import Occasion
+from partitioning.model.measures import Measured
 from partitioning.model.receipt import Artefact, Role, files_of
 from partitioning.model.watermarks import LatestTimes
 from partitioning.sections import many

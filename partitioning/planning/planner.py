@@ -12,8 +12,8 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
-from partitioning.model.figures import ask_when
 from partitioning.model.graph import Graph, gives_what_is_over
+from partitioning.model.measures import ask_when
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import OFFENDERS_TOLD, Plan, TaskGroup, TaskMove

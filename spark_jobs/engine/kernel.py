@@ -16,7 +16,8 @@ from typing import assert_never
 import duckdb
 import pyarrow as pa
 
-from coset.sources.files import Copies, Files
+from coset.sources.copies import Copies
+from coset.sources.files import Files
 from coset.sources.landed_keys import CompositeKeys, LandedKeys, as_landed, landed_columns
 from coset.sources.landed_reader import LandedReader
 from coset.sources.parts_reader import PartsReader

@@ -59,7 +59,7 @@ def bag(airflow: Path) -> object:
 def test_the_next_run_is_known_by_the_timetable_of_the_dag(airflow):
     from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 
-    from coset.airflow.asset import scheduled_run
+    from coset.airflow.schedule import scheduled_run
 
     midnight = CronTriggerTimetable("0 0 * * *", timezone="UTC")
     friday = datetime(2026, 11, 27, 18, 5, tzinfo=UTC)
@@ -81,7 +81,7 @@ def test_a_dag_that_always_runs_has_no_next_run_whatever_the_clock_says(airflow)
     from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
     from airflow.sdk.definitions.timetables.simple import ContinuousTimetable
 
-    from coset.airflow.asset import scheduled_run
+    from coset.airflow.schedule import scheduled_run
 
     or_of_assets = AssetOrTimeSchedule(timetable=ContinuousTimetable(), assets=[Asset("a")])
     for schedule in ("@continuous", or_of_assets):
@@ -401,7 +401,7 @@ def test_a_dag_by_the_schedule_of_the_project_runs_when_the_project_says(
 ) -> None:
     from airflow.sdk import DAG, CronTriggerTimetable
 
-    from coset.airflow.asset import scheduled_run as run_of_dag
+    from coset.airflow.schedule import scheduled_run as run_of_dag
 
     by_project = scheduled_run(schedule, now)
     ran = datetime.fromtimestamp(by_project.ran / 1000, UTC)

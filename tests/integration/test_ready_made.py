@@ -21,7 +21,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
-from partitioning.model.figures import READY_MADE, Measured
+from partitioning.model.measures import READY_MADE, Measured
 from tests.backfilled import run_again
 from tests.clicked import landed
 from tests.commands import succeeded

@@ -29,7 +29,7 @@ from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.sweeping import STATES_KEPT, left_over, sweep
 from coset.cli.main import app
-from coset.sources.files import COPIES, MOST, Copies
+from coset.sources.copies import FOLDER, MOST, Copies
 from coset.testing import run
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -552,7 +552,7 @@ def test_a_group_that_runs_where_it_ran_fetches_less_than_elsewhere(
     planned, costs = [], []
     for number, (place, keys) in enumerate([("here", 3000), ("here", 5), ("here", 5), ("elsewhere", 5), ("here", 5)]):
         monkeypatch.setenv("COSET_LOCATION", place)
-        monkeypatch.setenv(COPIES, str(tmp_path / place))
+        monkeypatch.setenv(FOLDER, str(tmp_path / place))
         ref, said = batch(history, keys)
         assert history.publish(ref)["totals"] == sorted(((f"key-{n}", number + 1, n) for n in range(keys)), key=repr)
         planned.append(ref.load()[1].groups[0].location)
@@ -567,7 +567,7 @@ def test_a_group_that_runs_where_it_ran_fetches_less_than_elsewhere(
 def test_what_did_not_change_is_not_fetched_again(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setenv(FOLDER, str(tmp_path / "copies"))
     history = History(store, tmp_path, totals)
     said = []
     for _ in range(3):
@@ -585,7 +585,7 @@ def test_a_copy_that_is_spoiled_is_fetched_again(
     spoil: Callable[[Path], None], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "copies"
-    monkeypatch.setenv(COPIES, str(folder))
+    monkeypatch.setenv(FOLDER, str(folder))
     history = History(store, tmp_path, totals)
     for _ in range(2):
         ref, _ = batch(history)
@@ -612,10 +612,10 @@ def test_the_copies_that_were_longest_not_used_go_first(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(COPIES, str(tmp_path / "file" / "copies"))
+    monkeypatch.setenv(FOLDER, str(tmp_path / "file" / "copies"))
     with pytest.raises(Refused, match="the folder cannot be made"):
         Copies.of_environment()
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setenv(FOLDER, str(tmp_path / "copies"))
     monkeypatch.setenv(MOST, "ten")
     with pytest.raises(Refused, match="'ten' is no number of bytes"):
         Copies.of_environment()

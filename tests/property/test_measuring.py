@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from coset.batches.measuring import values
 from coset.sources.rows import Rows
-from partitioning.model.figures import BEFORE, FEWEST, Measure, MeasureKind, usual_from
+from partitioning.model.figures import BEFORE, FEWEST, usual_from
 from partitioning.model.graph import Write
+from partitioning.model.measures import Measure, MeasureKind
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.streams import Column
 from tests.examples import examples

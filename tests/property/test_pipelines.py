@@ -15,7 +15,7 @@ from partitioning.model.stage_inputs import StateInput
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.levels import most_waves
+from partitioning.planning.stages.bounds import most_waves
 from partitioning.values import Value, replace
 from tests.examples import examples
 from tests.pipeline_examples import Declared, Landing, Move, counts, keys, moves, pipeline_of, streams_of

@@ -26,7 +26,7 @@ from partitioning.model.streams import NullKeys
 from partitioning.model.takes import takes
 from partitioning.planning.check import check_plan
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.levels import most_waves
+from partitioning.planning.stages.bounds import most_waves
 from partitioning.values import replace
 from tests.examples import examples
 from tests.pipeline_examples import Declared, Landing, Move, counts, keys, pipeline_of

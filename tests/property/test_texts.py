@@ -33,7 +33,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
 from partitioning.model.backfill import Comparison, TableComparison
-from partitioning.model.figures import as_text
+from partitioning.model.measures import as_text
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.read_ends import End
 from partitioning.model.schemes import COGROUP, MAX, elastic, tasks

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from coset.batches.runners.local import Local
-from coset.sources.files import Copies, Files
+from coset.sources.copies import Copies
+from coset.sources.files import Files
 from coset.sources.reader import Batch, ahead
 from demo.s3_server import S3Server
 from partitioning.authoring.flow import Flow

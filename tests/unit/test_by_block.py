@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from coset.reports.site import Site
-from coset.sources.reader import Counting, uncounted
+from coset.sources.counting import Counting, uncounted
 from coset.sources.rows import Rows
 from expectations import answers
 from expectations.checkpoint import Judgement, judge

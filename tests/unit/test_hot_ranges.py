@@ -23,7 +23,7 @@ from partitioning.model.schemes import HotKeys
 from partitioning.model.stage_inputs import Input, StreamInput
 from partitioning.model.statistics import HeavyShare, Statistics
 from partitioning.model.takes import Residues, takes
-from partitioning.planning.stages.levels import most_waves
+from partitioning.planning.stages.bounds import most_waves
 from partitioning.values import replace
 from tests.checked import said
 from tests.plans import arrived, plan_of

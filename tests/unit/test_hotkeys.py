@@ -33,7 +33,7 @@ from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedPartiti
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.model.takes import Residues, takes
-from partitioning.planning.stages.levels import most_tasks, most_waves
+from partitioning.planning.stages.bounds import most_tasks, most_waves
 from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.sizing.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys
 from partitioning.values import replace

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from coset.batches.backfills.limits import Hours
+from coset.batches.backfills.hours import Hours
 from partitioning.errors import Refused
 
 

@@ -32,7 +32,7 @@ from partitioning.model.streams import Stream
 from partitioning.model.takes import Task
 from partitioning.pictures.drawing import drawing
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.levels import most_waves
+from partitioning.planning.stages.bounds import most_waves
 from partitioning.planning.task_sizes import sized
 from partitioning.sections import markdown
 from partitioning.sizing.hotkeys import COMBINE, SPLIT, SPREAD, HotPartition, hot_keys, hot_partitions

@@ -27,8 +27,8 @@ from partitioning.model.reasons import OwnTasks
 from partitioning.model.schemes import HotKeys
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.takes import Residues, Task, takes
+from partitioning.planning.stages.bounds import most_tasks
 from partitioning.planning.stages.hot_ranges import MOST_TASKS
-from partitioning.planning.stages.levels import most_tasks
 from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.record_ranges import join_of
 from partitioning.sizing.hotkeys import NOTHING, SPLIT, hot_keys, hot_own

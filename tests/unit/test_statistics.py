@@ -18,8 +18,8 @@ from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
 from partitioning.model.backfill import Swap, SwapKind
-from partitioning.model.figures import Measured, as_text
 from partitioning.model.journal import Effort, Occasion
+from partitioning.model.measures import Measured, as_text
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt

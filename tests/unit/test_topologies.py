@@ -18,7 +18,7 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
 from partitioning.planning.exchanges.derived_placements import derive_placements, target
 from partitioning.planning.exchanges.versions import Cut, cuts
-from partitioning.planning.stages.levels import most_waves
+from partitioning.planning.stages.bounds import most_waves
 from tests.exchanged import paths, tables, tables_of_one_task
 from tests.plans import arrived, plan_of
 

@@ -31,8 +31,8 @@ from coset.batches.tables.iceberg import follow
 from coset.reports import batch_index
 from coset.reports.overview import note_backfill
 from coset.reports.site import Site
+from coset.sources.counting import Counting, uncounted
 from coset.sources.pinned import not_as_planned
-from coset.sources.reader import Counting, uncounted
 from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

@@ -8,7 +8,7 @@ from typing import assert_never
 from coset.batches.backfills.outlook import Outlook, outlook
 from coset.batches.backfills.request import input_changes
 from coset.batches.backfills.swaps import in_force
-from coset.reports import batch_index, templates
+from coset.reports import batch_index, next_steps
 from coset.reports.site import Site
 from coset.reports.templates import template
 from partitioning.commands import BackfillAsking, Replan, Shown, SwapAsking, Then, Undo
@@ -42,7 +42,7 @@ def preview_sections(
 ) -> tuple[Section, ...]:
     """Each batch as it was planned and as the backfill would plan it, the expected work, and what depends on the
     batches, with the commands for that."""
-    shown = shown or templates.shown()
+    shown = shown or next_steps.shown()
     ahead = outlook(store, pipeline, [before for before, _ in pairs])
     first, last = pairs[0][0].batch, pairs[-1][0].batch
     sections = [
@@ -73,7 +73,7 @@ def comparison_sections(
     first += [(last, state.step, *rows) for state in found.states for rows in state.first_columns]
     columns = ("batch", "table", "key", "before", "now")
     return (
-        _tables(found, blockers, shown or templates.shown()),
+        _tables(found, blockers, shown or next_steps.shown()),
         *_repairs(found.repairs),
         *([section("The first keys that differ", columns, first)] if first else []),
     )
@@ -270,7 +270,7 @@ def put_page(site: Site, found: Comparison, blockers: Sequence[Finding] = (), de
         digest=digest(found),
         decided=_said(decided) if decided else "",
         then=_then(found, decided),
-        says=templates.shown().says,
+        says=next_steps.shown().says,
     )
     site.store.put(f"{found.pipeline}/docs/{_name(found)}", text.encode())
     return str(site.write(found.pipeline, _name(found), text))

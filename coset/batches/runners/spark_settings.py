@@ -23,7 +23,7 @@ from coset.batches.attempt import BatchRef
 from coset.batches.runners.children import is_loopback
 from coset.batches.runners.given_settings import Settings, checked, of_environment, of_file
 from coset.batches.runners.runner import KUBERNETES
-from coset.sources.files import COPIES, MOST
+from coset.sources.copies import FOLDER, MOST
 from partitioning.errors import Finding, Refused
 from partitioning.imports import ALLOWED
 from partitioning.kinds import Kind
@@ -114,7 +114,7 @@ def configuration(master: str, given: Settings = MappingProxyType({}), archive: 
     )
     python = worker_python(master, file | said)
     ours = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    for name in (ALLOWED, COPIES, MOST):
+    for name in (ALLOWED, FOLDER, MOST):
         if value := os.environ.get(name):
             ours[f"spark.executorEnv.{name}"] = value
     if runs_here(master):

@@ -32,8 +32,8 @@ from coset.batches.tables.live_files import LiveFile, has_vectors, live_files, v
 from coset.batches.tables.log_copy import actions_in
 from coset.batches.tables.logs import opened, opened_whole
 from coset.batches.tables.owners import Owner, check_owner
+from coset.sources.counting import Counting, uncounted
 from coset.sources.files import Files
-from coset.sources.reader import Counting, uncounted
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger

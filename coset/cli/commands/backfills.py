@@ -85,7 +85,7 @@ def backfill(
     docs: Docs = Path(".coset/docs"),
 ) -> Answer:
     """Run published batches again beside the published data, compare, and swap the rows in if they are the same."""
-    from coset.batches.backfills.limits import Hours
+    from coset.batches.backfills.hours import Hours
     from coset.cli import backfills
 
     if sum(number is not None for number in (first, pause, resume, cancel)) != 1:
