@@ -299,7 +299,7 @@ def result_columns(
     """The columns of each result table.
 
     Raises Refused with all findings if a table cannot hold their types, has other columns already, or belongs to
-    another pipeline. Columns that others have renamed behind `ends` may be why, and come first.
+    another pipeline. Columns that others have renamed behind `ends` are named instead where they are why.
     """
     results = check_sql(pipeline, discovered)
     findings: list[Finding] = []
@@ -313,7 +313,7 @@ def result_columns(
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:
-        raise Refused(*misread(pipeline, discovered, results, ends), *findings)
+        raise Refused(*misread(pipeline, discovered, results, ends, findings))
     return results
 
 

@@ -11,6 +11,7 @@ from partitioning.commands import BackfillAsking, Command, Forget
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.column_ids import PART, renamed
+from partitioning.model.graph import quote
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column, Discovered, Stream
 from spark_jobs.sql.needed_columns import PASSING, columns_needed
@@ -18,9 +19,15 @@ from spark_jobs.sql.needed_columns import PASSING, columns_needed
 Results = Mapping[str, tuple[Column, ...]]
 
 
-def misread(pipeline: Pipeline, found: Sequence[Discovered], results: Results, ends: Ends) -> Iterator[Finding]:
+def misread(
+    pipeline: Pipeline, found: Sequence[Discovered], results: Results, ends: Ends, unlike: Sequence[Finding] = ()
+) -> Iterator[Finding]:
     """The columns, and parts of columns, of which rows that are kept or published have the values of others, or have
-    them by other names. Columns that the pipeline does not use have no finding."""
+    them by other names. Columns that the pipeline does not use have no finding.
+
+    Others come behind them, but those that a result table has columns `unlike` the plan's because of such a name.
+    """
+    names, told = {dict(each.about).get("name") for each in unlike}, set[object]()
     streams = {stream.name: stream for stream in pipeline.streams}
     given = {column.name for columns in results.values() for column in columns}
     for each in found:
@@ -33,7 +40,10 @@ def misread(pipeline: Pipeline, found: Sequence[Discovered], results: Results, e
         for name, was in differing.items():
             column = name.partition(PART)[0]
             if column in shown or (column in used and name in read_ids):
-                yield _finding(pipeline, stream, name, was)
+                lacked = column if PART in name else was
+                told.add(lacked)
+                yield _finding(pipeline, stream, name, was, lacked if lacked in names else "")
+    yield from (each for each in unlike if dict(each.about).get("name") not in told)
 
 
 def _used(pipeline: Pipeline, stream: Stream, columns: Sequence[Column], results: Results) -> set[str]:
@@ -47,13 +57,18 @@ def _keeps_rows(pipeline: Pipeline, stream: Stream) -> bool:
     return any(stream in pipeline.streams_of(step.name) for step in keeping)
 
 
-def _finding(pipeline: Pipeline, stream: Stream, name: str, was: str) -> Finding:
+def _finding(pipeline: Pipeline, stream: Stream, name: str, was: str, lacked: str) -> Finding:
+    """What to do, if a result table has the column that is `lacked` as it was."""
     shown, was = name.replace(PART, "."), was.replace(PART, ".")
     called = f"was named {was!r}" if was else "is a new one, and another had that name"
     what = f"{stream.name}: column {shown!r} {called} when the rows were read that are kept or published"
     then: list[str | Command] = [f"let the table's engine name it {f'{was!r} again' if was else 'otherwise'}"]
     if stream.table and name != stream.key:
         then += "; or begin anew with the table: ", Forget(pipeline.name, stream.name)
-    then += "; or run all batches again by the names of now: ", BackfillAsking(pipeline.name, 0, cascade=True)
+    first = ""
+    if lacked:
+        parts = f"write {lacked!r} with the names that its parts had"
+        first = f"{parts if PART in name else f'write it AS {quote(lacked)}'}, or to a table of another name, and "
+    then += f"; or {first}run all batches again by the names of now: ", BackfillAsking(pipeline.name, 0, cascade=True)
     values = {"stream": stream.name, "name": shown}
     return Finding.of(Kind.STREAM_COLUMNS, what, stream.source, tuple(then), **values)
