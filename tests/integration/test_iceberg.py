@@ -502,6 +502,8 @@ def test_a_catalogue_that_is_not_configured_is_refused(two_batches: Store, monke
     monkeypatch.setenv("COSET_ICEBERG", "nowhere.shop")
     refused(coset("iceberg", NEWEST), "PyIceberg cannot load the catalogue nowhere", "PYICEBERG_CATALOG__NOWHERE__URI")
     monkeypatch.setenv("PYICEBERG_CATALOG__NOWHERE__TYPE", "glue")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
     refused(coset("iceberg", NEWEST), "the catalogue refuses what it is asked: NoRegionError")
     monkeypatch.setenv("PYICEBERG_CATALOG__NOWHERE__GLUE__MAX_RETRIES", "3")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
