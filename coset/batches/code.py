@@ -1,29 +1,19 @@
-"""Code: what a plan notes of the functions that it calls, so that people see when one was changed. Columns of Iceberg
-tables that have other names now.
-"""
+"""Code: what a plan notes of the functions that it calls, so that people see when one was changed."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from coset.batches.attempt import Attempt
-from partitioning.authoring.pipeline import Pipeline
-from partitioning.commands import BackfillAsking, Command, Forget
-from partitioning.errors import Finding
 from partitioning.imports import code_of
-from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
-from partitioning.model.read_ends import Ends
-from partitioning.model.streams import PART, Column, Discovered, Stream, renamed
 from partitioning.values import replace
-from spark_jobs.sql.left_columns import PASSING, columns_needed
 
 
 def with_code(plan: Plan) -> Plan:
@@ -70,47 +60,3 @@ def _commit_of(path: str) -> str | None:
         return git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-Results = Mapping[str, tuple[Column, ...]]
-
-
-def misread(pipeline: Pipeline, found: Sequence[Discovered], results: Results, ends: Ends) -> Iterator[Finding]:
-    """The columns, and parts of columns, of which rows that are kept or published have the values of others, or have
-    them by other names. Columns that the pipeline does not use have no finding."""
-    streams = {stream.name: stream for stream in pipeline.streams}
-    given = {column.name for columns in results.values() for column in columns}
-    for each in found:
-        stream, read = streams[each.stream], ends.stream(each.stream)
-        read_ids = read.ids if read and not isinstance(read.ids, UnsetType) else {}
-        if not (differing := renamed(read_ids, each.ids)):
-            continue
-        used = _used(pipeline, stream, each.columns, results)
-        shown = used if _keeps_rows(pipeline, stream) else used & given
-        for name, was in differing.items():
-            column = name.partition(PART)[0]
-            if column in shown or (column in used and name in read_ids):
-                yield _finding(pipeline, stream, name, was)
-
-
-def _used(pipeline: Pipeline, stream: Stream, columns: Sequence[Column], results: Results) -> set[str]:
-    given = [column for some in results.values() for column in some]
-    return {*columns_needed(pipeline.steps, given, stream.key, columns)}
-
-
-def _keeps_rows(pipeline: Pipeline, stream: Stream) -> bool:
-    """Whether a step keeps records of a stream with the names of their columns."""
-    keeping = (step for step in pipeline.steps if step.state and step.op in PASSING)
-    return any(stream in pipeline.streams_of(step.name) for step in keeping)
-
-
-def _finding(pipeline: Pipeline, stream: Stream, name: str, was: str) -> Finding:
-    shown, was = name.replace(PART, "."), was.replace(PART, ".")
-    called = f"was named {was!r}" if was else "is a new one, and another had that name"
-    what = f"{stream.name}: column {shown!r} {called} when the rows were read that are kept or published"
-    then: list[str | Command] = [f"let the table's engine name it {f'{was!r} again' if was else 'otherwise'}"]
-    if stream.table and name != stream.key:
-        then += "; or begin anew with the table: ", Forget(pipeline.name, stream.name)
-    then += "; or run all batches again by the names of now: ", BackfillAsking(pipeline.name, 0, cascade=True)
-    values = {"stream": stream.name, "name": shown}
-    return Finding.of(Kind.STREAM_COLUMNS, what, stream.source, tuple(then), **values)

@@ -197,7 +197,8 @@ def _by_files(read: StreamProgress, by_batch: Mapping[int, Ends]) -> StreamProgr
     )
     # The newest batch has the columns of all before it.
     newest = by_batch.get(read.batch, NOTHING).stream(read.name)
-    return replace(read, ends=PackedRows.of(End, ends), columns=newest.columns if newest else read.columns)
+    seen = {"columns": newest.columns, "ids": newest.ids} if newest else {}
+    return replace(read, ends=PackedRows.of(End, ends), **seen)
 
 
 def _key(pipeline: str, number: int) -> str:

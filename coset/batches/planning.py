@@ -13,13 +13,14 @@ from coset.batches import reported
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.request import with_swap
 from coset.batches.backfills.swaps import finish, newest_shown, state_ledger, swaps
-from coset.batches.code import as_run, changed_code, misread, with_code
+from coset.batches.code import as_run, changed_code, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
 from coset.batches.measuring import check_measurable
 from coset.batches.pace import check_not_waiting
 from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
+from coset.batches.renamed_columns import misread
 from coset.batches.tables.iceberg import check_followable
 from coset.batches.tables.logs import Logs, check_storable, check_table
 from coset.batches.tables.others import appended_again, check_untouched
@@ -275,7 +276,7 @@ def result_columns(
     """The columns of each result table.
 
     Raises Refused with all findings if a table cannot hold their types, has other columns already, or belongs to
-    another pipeline. Columns that others have renamed behind `ends` may be why, and come first.
+    another pipeline. Columns that others have renamed behind `ends` are named instead where they are why.
     """
     results = check_sql(pipeline, discovered)
     findings: list[Finding] = []
@@ -289,7 +290,7 @@ def result_columns(
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:
-        raise Refused(*misread(pipeline, discovered, results, ends), *findings)
+        raise Refused(*misread(pipeline, discovered, results, ends, findings))
     return results
 
 

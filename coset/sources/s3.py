@@ -140,9 +140,11 @@ def storage_options() -> dict[str, str]:
 
 
 def iceberg_options() -> dict[str, str]:
-    """The options by which PyIceberg reaches the store, where its configuration says nothing else."""
+    """The options by which PyIceberg reaches the store, and AWS, where its configuration says nothing else."""
     names = zip(("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token"), _STORE, strict=True)
-    return {option: os.environ[name] for option, name in names if os.environ.get(name)} | {"s3.region": _region()}
+    options = {option: os.environ[name] for option, name in names if os.environ.get(name)} | {"s3.region": _region()}
+    # boto3 knows only one of the two variables, and a file.
+    return options | ({"client.region": _region()} if any(map(os.environ.get, _REGIONS)) else {})
 
 
 def _region() -> str:

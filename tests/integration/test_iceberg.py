@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +26,7 @@ import polars
 import pyarrow as pa
 import pytest
 from deltalake import QueryBuilder
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchNamespaceError
 from pyiceberg.table import Table
 
@@ -36,7 +36,7 @@ from coset.batches import publication
 from coset.batches.tables import iceberg, iceberg_files
 from coset.batches.tables.iceberg import follow, tidied
 from coset.sources.iceberg import rest_catalogue
-from coset.sources.iceberg.named_catalogue import TableChange, commit
+from coset.sources.iceberg.named_catalogue import TableChange, catalogue, commit
 from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
@@ -44,7 +44,7 @@ from partitioning.documents.stores import path_of
 from partitioning.kinds import Kind
 from tests import forked
 from tests.bucketed import renamed, swapped
-from tests.catalogues import Made, rest_catalogues
+from tests.catalogues import Made, glue, metastore, rest_catalogues
 from tests.commands import coset, refused, succeeded
 from tests.faults import FaultProxy
 from tests.followed import told
@@ -59,6 +59,7 @@ from tests.trino import trino
 __all__ = ["backfilled", "two_batches"]
 TABLES = ("counts", "newest")
 ways_to_update = pytest.mark.parametrize("updates", ["rewrite", "beside"])
+GLUE = "PYICEBERG_CATALOG__LAKE__GLUE__ENDPOINT"
 # What may happen to a request on its way to a catalogue, and be over when it is made again.
 WIRED = ("after:lost", "after:500", "before:503", "before:409", "after:twice")
 ICEBERG_OF_DUCKDB = [
@@ -73,11 +74,35 @@ def catalogues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         yield made
 
 
-@pytest.fixture(params=["sql", "rest"])
-def wire(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultProxy | None]:
-    """What leads to a REST catalogue; None where the catalogue is in SQLite."""
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a metastore has its databases, of each test in a folder of its own."""
+    return tmp_path_factory.mktemp("metastore") / "warehouse"
+
+
+@pytest.fixture(scope="module")
+def hive(warehouse: Path) -> Iterator[str]:
+    with metastore(warehouse.parent, warehouse) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with glue(tmp_path_factory.mktemp("glue")) as url:
+        yield url
+
+
+@pytest.fixture(params=["sql", "rest", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("hive", "glue"))])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of catalogue."""
+    return str(request.param)
+
+
+@pytest.fixture
+def wire(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterator[FaultProxy | None]:
+    """What leads to a REST catalogue; None for others."""
     (tmp_path / "lake").mkdir()
-    if request.param == "sql":
+    if kind != "rest":
         yield None
         return
     wire = FaultProxy(request.getfixturevalue("catalogues")(warehouse=f"file://{tmp_path}/lake"))
@@ -86,11 +111,36 @@ def wire(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultProxy 
 
 
 @pytest.fixture
-def lake(wire: FaultProxy | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+def lake(
+    request: pytest.FixtureRequest,
+    kind: str,
+    wire: FaultProxy | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Catalog]:
     """A catalogue, which the environment asks for."""
-    if wire is not None:
-        return asked_for(monkeypatch, uri=wire.url)
-    return asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake/lake.db", warehouse=f"file://{tmp_path}/lake")
+    folder = f"file://{tmp_path}/lake"
+    match kind:
+        case "hive":
+            (link := request.getfixturevalue("warehouse")).unlink(missing_ok=True)
+            link.symlink_to(tmp_path / "lake")
+            lake = asked_for(monkeypatch, uri=request.getfixturevalue("hive"))
+        case "glue":
+            names = ("region", "access-key-id", "secret-access-key")
+            grant = {f"glue.{name}": "us-east-1" for name in names}
+            monkeypatch.setenv(GLUE, request.getfixturevalue("aws"))
+            lake = asked_for(monkeypatch, type=kind, warehouse=folder, **grant)
+        case _ if wire:
+            lake = asked_for(monkeypatch, uri=wire.url)
+        case _:
+            lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake/lake.db", warehouse=folder)
+    yield lake
+    # One server has all that tests leave.
+    for namespace in lake.list_namespaces() if kind in ("hive", "glue") else ():
+        for table in lake.list_tables(namespace):
+            lake.drop_table(table)
+        if namespace != ("default",):
+            lake.drop_namespace(namespace)
 
 
 def asked_for(monkeypatch: pytest.MonkeyPatch, **options: str) -> Catalog:
@@ -98,7 +148,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, **options: str) -> Catalog:
     monkeypatch.setenv("COSET_ICEBERG", "lake.shop")
     for name, value in options.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
-    return load_catalog("lake", **options)
+    return catalogue("lake")
 
 
 @pytest.fixture
@@ -287,7 +337,7 @@ def test_what_it_costs_to_follow_is_printed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("wire", ["rest"], indirect=True)
+@pytest.mark.parametrize("kind", ["rest"])
 def test_spark_trino_duckdb_and_polars_read_each_snapshot(
     lake: Catalog, empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,7 +393,7 @@ def test_snapshots_that_are_too_old_go_with_what_only_they_name(
     follows(two_batches, lake)
 
 
-@pytest.mark.parametrize("wire", ["rest"], indirect=True)
+@pytest.mark.parametrize("kind", ["rest"])
 @pytest.mark.parametrize("can", [True, False])
 def test_tables_come_at_once_where_the_catalogue_can(
     lake: Catalog, wire: FaultProxy, two_batches: Store, can: bool, monkeypatch: pytest.MonkeyPatch
@@ -356,7 +406,7 @@ def test_tables_come_at_once_where_the_catalogue_can(
     follows(two_batches, lake)
 
 
-@pytest.mark.parametrize("wire", ["sql"], indirect=True)
+@pytest.mark.parametrize("kind", ["sql"])
 def test_tables_in_a_database_come_together_or_not_at_all(
     lake: Catalog, two_batches: Store, faulty: list[Fault]
 ) -> None:
@@ -402,8 +452,27 @@ def test_a_swap_an_undo_and_a_compaction_are_a_snapshot_each(lake: Catalog, back
         )
 
 
+@contextmanager
+def away(kind: str, wire: FaultProxy | None, folder: Path) -> Iterator[None]:
+    """The catalogue does not answer until the block ends."""
+    with pytest.MonkeyPatch.context() as environment:
+        if kind == "glue":
+            wire = FaultProxy(os.environ[GLUE])
+            environment.setenv(GLUE, wire.url)
+        if wire:
+            # What boto3 does not ask again.
+            wire.spoil("before:412" if kind == "glue" else "before:503")
+        (folder / "lake").rename(folder / "away")
+        yield
+        (folder / "away").rename(folder / "lake")
+        if wire:
+            wire.heal()
+        if wire and kind == "glue":
+            wire.stop()
+
+
 def test_the_doctor_tries_the_catalogue(
-    lake: Catalog, wire: FaultProxy | None, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Catalog, kind: str, wire: FaultProxy | None, empty: Store, tmp_path: Path
 ) -> None:
     def found() -> dict[str, str]:
         told = json.loads(coset("doctor", "--json").stdout)
@@ -414,10 +483,9 @@ def test_the_doctor_tries_the_catalogue(
     if wire:
         wire.spoil("before:403 post /tables$")
         assert found()["seen"].startswith("the catalogue refuses what it is asked: Forbidden")
-        wire.spoil("before:503")
-    (tmp_path / "lake").rename(tmp_path / "away")
-    assert found()["seen"].startswith("the catalogue does not answer")
-    assert found()["then"]
+    with away(kind, wire, tmp_path):
+        assert found()["seen"].startswith("the catalogue does not answer")
+        assert found()["then"]
 
 
 def test_without_a_catalogue_there_is_nothing_to_follow(two_batches: Store) -> None:
@@ -433,6 +501,15 @@ def test_what_is_no_place_is_refused(said: str, two_batches: Store, monkeypatch:
 def test_a_catalogue_that_is_not_configured_is_refused(two_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSET_ICEBERG", "nowhere.shop")
     refused(coset("iceberg", NEWEST), "PyIceberg cannot load the catalogue nowhere", "PYICEBERG_CATALOG__NOWHERE__URI")
+    monkeypatch.setenv("PYICEBERG_CATALOG__NOWHERE__TYPE", "glue")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    refused(coset("iceberg", NEWEST), "the catalogue refuses what it is asked: NoRegionError")
+    monkeypatch.setenv("PYICEBERG_CATALOG__NOWHERE__GLUE__MAX_RETRIES", "3")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    refused(coset("iceberg", NEWEST), "PyIceberg cannot load the catalogue nowhere: TypeError")
+    monkeypatch.setenv("PYICEBERG_CATALOG__NOWHERE__TYPE", "hive")
+    refused(coset("iceberg", NEWEST), "PyIceberg cannot load the catalogue nowhere")
 
 
 def test_columns_that_iceberg_takes_for_one_are_refused_when_planned(
@@ -445,17 +522,12 @@ def test_columns_that_iceberg_takes_for_one_are_refused_when_planned(
 
 
 def test_a_catalogue_that_does_not_answer_stops_no_batch(
-    lake: Catalog, wire: FaultProxy | None, two_batches: Store, tmp_path: Path
+    lake: Catalog, kind: str, wire: FaultProxy | None, two_batches: Store, tmp_path: Path
 ) -> None:
     land(two_batches, 2)
-    if wire:
-        wire.spoil("before:503")
-    (tmp_path / "lake").rename(tmp_path / "away")
-    found = told(Kind.ICEBERG_UNREACHABLE, "run", NEWEST, "--runner", "local", code=6)
+    with away(kind, wire, tmp_path):
+        found = told(Kind.ICEBERG_UNREACHABLE, "run", NEWEST, "--runner", "local", code=6)
     assert "Batch 2 is published" in succeeded("status", NEWEST).stdout
-    (tmp_path / "away").rename(tmp_path / "lake")
-    if wire:
-        wire.heal()
     assert "lake.shop.newest has what its table has now" in found.follow()
     follows(two_batches, lake)
 
@@ -586,8 +658,13 @@ def test_a_catalogue_that_denies_access_says_so(
         server.shutdown()
 
 
-def test_a_namespace_may_have_levels(lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_namespace_may_have_levels(
+    lake: Catalog, kind: str, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COSET_ICEBERG", "lake.shop.of.ours")
+    if kind in ("hive", "glue"):
+        refused(coset("iceberg", NEWEST), "cannot have the namespace shop.of.ours", "name one without a dot")
+        return
     assert "lake.shop.of.ours.newest has what its table has now" in succeeded("iceberg", NEWEST).stdout
     assert lake.load_table("shop.of.ours.newest").scan().count() == 10
     assert ("shop", "of") in lake.list_namespaces("shop")
@@ -730,7 +807,7 @@ def test_a_table_that_was_made_and_no_more_is_readable_once_it_follows(
     follows(two_batches, lake)
 
 
-@pytest.mark.parametrize("wire", ["sql"], indirect=True)
+@pytest.mark.parametrize("kind", ["sql"])
 def test_nobody_takes_a_table_back_to_what_its_log_was_before(
     lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -751,7 +828,7 @@ def test_nobody_takes_a_table_back_to_what_its_log_was_before(
     assert [each["coset.version"] for each in snapshots(lake, "counts")] == ["2", "3"]
 
 
-@pytest.mark.parametrize("wire", ["sql"], indirect=True)
+@pytest.mark.parametrize("kind", ["sql"])
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_store_may_come_back_from_a_backup(
     lake: Catalog, two_batches: Store, tmp_path: Path, batches: int, faulty: list[Fault]
@@ -774,7 +851,7 @@ def test_a_store_may_come_back_from_a_backup(
     follows(two_batches, lake)
 
 
-@pytest.mark.parametrize("wire", ["rest"], indirect=True)
+@pytest.mark.parametrize("kind", ["rest"])
 @pytest.mark.parametrize("most", [4, pytest.param(None, marks=pytest.mark.long)])
 def test_each_request_to_a_catalogue_may_end_in_every_way(
     lake: Catalog, wire: FaultProxy, most: int | None, two_batches: Store
@@ -797,6 +874,27 @@ def test_each_request_to_a_catalogue_may_end_in_every_way(
         succeeded("iceberg", NEWEST)
         follows(two_batches, lake)
         assert [len(snapshots(lake, name)) for name in TABLES] == [1, 1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["glue"])
+def test_requests_to_glue_may_end_in_every_way(
+    lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """boto3 asks again by itself, also what was done already."""
+    wire = FaultProxy(os.environ[GLUE])
+    monkeypatch.setenv(GLUE, wire.url)
+    for seed, way in enumerate(("after:lost", "after:500", "after:twice", "before:503", "before:403")):
+        wire.spoil(f"{way} post / 30% of seed {seed}")
+        code = coset("iceberg", NEWEST).exit_code
+        wire.heal()
+        assert code in ({3} if way.startswith("before:403") else {0, 6}), way
+        succeeded("iceberg", NEWEST)
+        follows(two_batches, lake)
+        assert [len(snapshots(lake, name)) for name in TABLES] == [1, 1]
+        for name in TABLES:
+            lake.drop_table(f"shop.{name}")
+    wire.stop()
 
 
 @pytest.mark.long

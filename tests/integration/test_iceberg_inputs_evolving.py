@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.bucketed import append, create, lake, live, renamed, rewrite, swapped
-from tests.commands import coset, succeeded
+from tests.commands import succeeded
 from tests.followed import Told, commands, in_another_shell, told
 from tests.logs import log_of
 from tests.swapped import entered
@@ -311,15 +310,39 @@ def test_a_renamed_key_is_that_of_all_batches(
     assert "Table numbered is its query" in succeeded("verify", file).output
 
 
-def test_a_renamed_column_is_told_before_what_the_result_table_lacks(
-    orders: Table, store: Store, tmp_path: Path
+@pytest.mark.parametrize("kept", [False, True], ids=["a stream", "a table"])
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [("amount", "price AS amount, of"), ("of.a", "amount, {a: of.price, b: of.b} AS of")],
+    ids=["a column", "a part"],
+)
+def test_a_result_table_keeps_what_it_has_of_a_name_that_changed(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, chosen: str, kept: bool
 ) -> None:
-    whole = 'pipeline.table("orders", key="customer", partitions=4, kept=True).write("held", mode="upsert")'
-    file = written(tmp_path, whole)
+    """One finding says what to write, and which command to run then."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    parts = StructType(NestedField(11, "a", LongType()), NestedField(12, "b", LongType()))
+    people = create(lake, "shop.people", {"id": LongType(), "amount": LongType(), "of": parts}, 4)
+    append(people, [{"id": key, "amount": key, "of": {"a": key, "b": 1}} for key in range(4)])
+    source = KEPT.partition(".write")[0] if kept else BY_STREAM
+    to = '.write("held", mode="upsert")' if kept else '.write("held")'
+    file = written(tmp_path, source + to)
     succeeded("run", file, *LOCAL)
-    renamed(orders, "amount", "price")
-    said = json.loads(coset("run", file, *LOCAL, "--json").stderr.splitlines()[-1])["findings"]
-    assert [each["kind"] for each in said] == [Kind.STREAM_COLUMNS, Kind.TABLE_COLUMNS]
+    renamed(people, name, "price")
+    for number in range(2):
+        new = {"id": 7 + number, "amount": 7, "price": 7, "of": {"a": 7, "price": 7, "b": 1}}
+        append(people.refresh(), [new])
+        if number == 0:
+            (found,) = told(Kind.STREAM_COLUMNS, "run", file, *LOCAL).findings
+            assert f"was named {name!r}" in found["what"]
+            assert "or to a table of another name, and run all batches again" in found["next"]
+            written(tmp_path, f'{source}.select("{chosen}", name="whole"){to}')
+            kind = Kind.STREAM_COLUMNS if kept or "." in name else Kind.TABLE_QUERY
+            run_again(told(kind, "run", file, *LOCAL))
+        succeeded("run", file, *LOCAL)
+    right = [{"id": key, "amount": min(key, 7), "of": {"a": min(key, 7), "b": 1}} for key in (*range(4), 7, 8)]
+    assert rows_of(store, "held", "id", "amount", "of") == sorted(map(repr, right))
+    assert "Table held is its query" in succeeded("verify", file).output
 
 
 def test_what_a_table_had_is_verified_although_another_has_its_name(

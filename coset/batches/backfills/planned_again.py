@@ -9,10 +9,11 @@ from msgspec import UNSET
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.request import with_files_of_now
 from coset.batches.backfills.swaps import in_force, state_ledger
-from coset.batches.code import misread, with_code
+from coset.batches.code import with_code
 from coset.batches.ends import balance, ends_before
 from coset.batches.history import replayed, statistics
 from coset.batches.planning import end_of_day, kept_by, result_columns
+from coset.batches.renamed_columns import misread
 from coset.sources.discovery import as_of_now
 from coset.sources.file_columns import typeless, types_named
 from partitioning.authoring.pipeline import Pipeline

@@ -145,7 +145,8 @@ def follow(
     if unknown := [finding for finding in told if finding.kind is Kind.ICEBERG_UNREACHABLE]:
         raise OutcomeUnknown(*unknown)
     if findings := [*findings, *told]:
-        raise Refused(*findings)
+        # Of what they share each table has the same.
+        raise Refused(*dict.fromkeys(findings))
     return tuple(sorted(taken))
 
 
@@ -179,7 +180,8 @@ def try_place() -> str | None:
     none. Raises as `follow`."""
     if (place := asked()) is None:
         return None
-    table = f"{place.name}.doctor-{uuid4().hex}"
+    # Hive has no names with a hyphen.
+    table = f"{place.name}.doctor_{uuid4().hex}"
     with catalogue_errors(place.catalogue, Repeat()):
         known = catalogue(place.catalogue)
         _make_namespace(known, place)

@@ -67,8 +67,7 @@ class DataFiles:
     def described(self, files: Sequence[LiveFile], looked_at: tuple[str, ...]) -> list[DataFile]:
         """These files. Those that were `looked_at`, by how their paths begin, are there. Raises Refused with all that
         are missing, Elsewhere if rows are in another bucket than the log says, and the store's errors."""
-        # The log cuts the keys by which buckets are checked.
-        unread = [file for file in files if self._spec.fields or not _is_told(file)]
+        unread = [file for file in files if not _is_told(file) or self._told_keys(file) is None]
         footers = dict(zip((file.path for file in unread), at_once(self._footer, unread), strict=True))
         unseen = [file.path for file in files if not footers.get(file.path) and not file.path.startswith(looked_at)]
         there = {entry.key for entry in listed(self._store, unseen)}
@@ -105,16 +104,32 @@ class DataFiles:
             **found,
         )
 
-    def _check_bucket(self, file: LiveFile, footer: pq.FileMetaData) -> None:
-        """Raise Elsewhere if the least or greatest keys of a file are in another bucket, or rows have no key."""
-        for field in self._spec.fields:
-            key = self._schema.find_field(field.source_id)
+    def _told_keys(self, file: LiveFile) -> Sequence[Any] | None:
+        """The least and greatest of the keys by which a file lies in its bucket. None where the log does not say."""
+        if not self._spec.fields:
+            return ()
+        said, (key,) = json.loads(file.added["stats"]), self._keys
+        keys = [said[of].get(key.name) for of in ("minValues", "maxValues")]
+        return None if said["nullCount"].get(key.name) != 0 or not all(map(_is_whole, keys)) else keys
+
+    def _footer_keys(self, footer: pq.FileMetaData) -> Sequence[Any]:
+        """As `_told_keys`, with None if rows have no key."""
+        groups = map(footer.row_group, range(footer.num_row_groups))
+        chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+        names = [key.name for key in self._keys]
+        found = [each.statistics for each in chunks if each.path_in_schema in names and each.statistics]
+        keys = [value for each in found if each.has_min_max for value in (each.min, each.max) if _is_whole(value)]
+        return [*keys, *(None for each in found if each.null_count)]
+
+    @property
+    def _keys(self) -> list[NestedField]:
+        return [self._schema.find_field(field.source_id) for field in self._spec.fields]
+
+    def _check_bucket(self, file: LiveFile, keys: Sequence[Any]) -> None:
+        """Raise Elsewhere if one of these keys is in another bucket than a file, or none."""
+        for field, key in zip(self._spec.fields, self._keys, strict=True):
             bucket = field.transform.transform(key.field_type)
-            groups = map(footer.row_group, range(footer.num_row_groups))
-            chunks = (group.column(place) for group in groups for place in range(group.num_columns))
-            found = [each.statistics for each in chunks if each.path_in_schema == key.name and each.statistics]
-            keys = [value for each in found if each.has_min_max for value in (each.min, each.max) if _is_whole(value)]
-            if any(each.null_count for each in found) or any(bucket(value) != file.partition for value in keys):
+            if any(bucket(value) != file.partition for value in keys):
                 what = (
                     f"rows of {self._uri(file.path)} are not in bucket {file.partition} of {key.name}, as the log says"
                 )
@@ -122,6 +137,7 @@ class DataFiles:
 
     def _told(self, file: LiveFile) -> dict[str, Any]:
         """What the log says of a file's columns, by their ids."""
+        self._check_bucket(file, self._told_keys(file) or ())
         said = json.loads(file.added["stats"], parse_float=Decimal)
         least, greatest, nulls = (
             {self._fields[name]: value for name, value in said[of].items() if name in self._fields}
@@ -140,7 +156,7 @@ class DataFiles:
 
     def _of_footer(self, file: LiveFile, footer: pq.FileMetaData) -> dict[str, Any]:
         self._check(footer.schema.to_arrow_schema())
-        self._check_bucket(file, footer)
+        self._check_bucket(file, self._footer_keys(footer))
         try:
             return self._statistics(footer, self._plans[0])
         except OverflowError:
@@ -152,8 +168,8 @@ class DataFiles:
 
 
 def _is_whole(value: object) -> bool:
-    """Whether a bound is a value of the column: writers cut what is longer than 64 bytes."""
-    return not isinstance(value, str | bytes) or len(value) < 16
+    """Whether a bound is a value of the column: writers cut long ones, logs those of more than 32 characters."""
+    return value is not None and (not isinstance(value, str | bytes) or len(value) < 16)
 
 
 def _is_told(file: LiveFile) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,13 +28,19 @@ _REFUSED = {
     "AuthorizationExpiredError",
     "BadRequestError",
     "ForbiddenError",
+    "InvalidObjectException",
     "InvalidOperationException",
+    "NoRegionError",
     "NotImplementedError",
     "OAuthError",
     "UnauthorizedError",
 }
+# What AWS says where it knows neither who asks, nor what for.
+_DENIED = re.compile("AccessDenied|ExpiredToken|UnrecognizedClient")
 
 _FILES = {"py-io-impl": "coset.sources.iceberg.lake_files.LakeFiles"}
+# Seconds to connect, and between two bytes of an answer: those of the store.
+TIMEOUT = 5, 60
 # Of the snapshots of a table a REST catalogue gives those that are current.
 ONLY_CURRENT = {"snapshot-loading-mode": "refs"}
 
@@ -59,6 +66,7 @@ def catalogue(name: str, **options: str) -> Catalog:
     """The catalogue of that name, with these options beside those of its configuration. Raises Refused if nothing
     configures it."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415  an extra
+    from pyiceberg.exceptions import NotInstalledError  # noqa: PLC0415
     from pyiceberg.utils.config import Config  # noqa: PLC0415
 
     configured = cast(dict[str, str], Config().get_catalog_config(name) or {})
@@ -71,10 +79,14 @@ def catalogue(name: str, **options: str) -> Catalog:
             from coset.sources.iceberg.sql_catalogue import SqlTogether  # noqa: PLC0415  an extra
 
             return SqlTogether(name, **said)
+        if said.get("type", "hive").lower() == "hive" and uri.startswith("thrift"):
+            from coset.sources.iceberg.hive_catalogue import HiveWithin  # noqa: PLC0415  an extra
+
+            return HiveWithin(name, **said)
         return load_catalog(name, **said)
-    except ValueError as error:
+    except (KeyError, NotInstalledError, TypeError, ValueError) as error:
         then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
-        what = f"PyIceberg cannot load the catalogue {name}: {error}"
+        what = f"PyIceberg cannot load the catalogue {name}: {text_of(error)}"
         raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
 
 
@@ -127,7 +139,7 @@ def is_refused(error: Exception) -> bool:
     """Whether a catalogue understood what it was asked, and does not do it."""
     if type(error).__name__ in _REFUSED:
         return True
-    return is_clients(error) and (is_denied(error) or "AccessDenied" in str(error))
+    return is_clients(error) and (is_denied(error) or _DENIED.search(str(error)) is not None)
 
 
 def text_of(error: Exception) -> str:

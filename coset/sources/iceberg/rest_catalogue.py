@@ -12,10 +12,8 @@ from pyiceberg.table import CommitTableRequest, Namespace, TableIdentifier
 from requests import HTTPError, Session
 from tenacity import retry
 
-from coset.sources.iceberg.named_catalogue import TableChange, commit_each
+from coset.sources.iceberg.named_catalogue import TIMEOUT, TableChange, commit_each
 
-# Seconds to connect, and between two bytes of an answer: those of the store.
-TIMEOUT = 5, 60
 _TRANSACTION = Endpoint.from_string("POST /v1/{prefix}/transactions/commit")
 _UNKNOWN = dict.fromkeys((500, 502, 504), CommitStateUnknownException)
 
