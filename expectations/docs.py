@@ -36,7 +36,7 @@ from partitioning.model.journal import Effort, JournalEntry, as_time
 from partitioning.model.measures import Measure, MeasureKind
 from partitioning.model.outcome import outcome_of_check
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import Receipt
+from partitioning.model.receipt import Receipt, shortages
 from partitioning.model.statistics import statistics_of
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.svg import svg
@@ -95,7 +95,8 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
         **_figures(plan, page, effort),
         **beside_expected(pace, _worked(page.receipts) if effort else None, sum(group.bytes for group in plan.groups)),
     }
-    text = _page(plan, page, row, pace, list(batch_index.since(before, row)))
+    lacked = shortages(task for receipt in page.receipts for task in receipt.tasks)
+    text = _page(plan, page, row, pace, [*batch_index.since(before, row), *lacked])
     written = site.write(plan.pipeline, file, text)
     site.store.put(f"{plan.pipeline}/docs/{file}", text.encode())
     # Who publishes writes the pages of lists, moments later.
