@@ -135,13 +135,17 @@ class Steps(Relations):
                 table=write.declared.table,
                 key=name,
             )
-        state = self._states[step]
-        assert isinstance(state, KeptByKey)
-        return self.query(state.all(), f"table {write.declared.table!r}")
+        return self.query(self._kept_by_key(step).all(write.since), f"table {write.declared.table!r}")
 
     def replaced(self, write: PlannedWrite) -> pa.RecordBatchReader:
-        """The rows that this batch's keys had in an upserted table before it. Read them before asking for others."""
-        return self.query(f"SELECT * FROM {quote(state_of(write.declared.step))}", f"table {write.declared.table!r}")
+        """The rows of an upserted table that go. Read them before asking for others."""
+        kept = self._kept_by_key(write.declared.step)
+        return self.query(kept.replaced(write.since), f"table {write.declared.table!r}")
+
+    def _kept_by_key(self, step: str) -> KeptByKey:
+        state = self._states[step]
+        assert isinstance(state, KeptByKey)
+        return state
 
     def given(self, step: Step, number: int) -> pa.RecordBatchReader:
         """The rows of an input of a step on DataFrames. Read them before asking for others."""

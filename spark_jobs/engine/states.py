@@ -220,15 +220,21 @@ class KeptByKey(TaskState):
         again = self._again(f"NOT {_GOT}" if older else f"NOT {_GOT} AND NOT {quote(GONE.name)}")
         return " UNION ALL ".join([self._is_new(self.rows), again, *([self._dropped] if older else [])])
 
-    def all(self) -> str:
+    def all(self, since: int | None = None) -> str:
         """The query for the new state of all keys, with a row for each dropped key.
 
-        The column `GOT` says whether this batch has the row's key. The other columns are those of `left`.
+        The column `GOT` says whether this batch has the row's key, or a batch `since` another one has brought the row.
+        The other columns are those of `left`.
         """
         columns = f"{self._columns}, {quote(BATCH.name)}, {quote(GONE.name)}"
-        others = f"SELECT {columns}, false FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)}"
+        others = f"SELECT {columns}, {_came(since)} FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)}"
         got = f"SELECT *, true AS {quote(GOT)} FROM ({self._is_new(self.rows)} UNION ALL {self._dropped})"
         return f"{got} UNION ALL {others}"
+
+    def replaced(self, since: int | None = None) -> str:
+        """The query for the rows that those with `GOT` take the place of."""
+        again = f"FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)} AND {_came(since)}"
+        return f"SELECT * FROM {self._name} UNION ALL SELECT {self._columns} {again}"
 
     def rows_of_all(self) -> str:
         """The query for the new state of all keys, in the step's own columns."""
@@ -283,6 +289,11 @@ def found_of(step: Step) -> str:
 
 def _needed_of(step: Step) -> str:
     return f"{state_of(step.name)}@needed"
+
+
+def _came(since: int | None) -> str:
+    """Whether a row came after a batch."""
+    return "false" if since is None else f"{quote(BATCH.name)} > {since}"
 
 
 def _is_over(keeps: StateSpec) -> str:
