@@ -7,7 +7,6 @@ new version.
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections import Counter
