@@ -292,8 +292,8 @@ def shortages(tasks: Iterable[TaskReceipt]) -> Iterator[str]:
     """In a sentence, what tasks lacked memory for and what would have been enough, if any did.
 
     >>> lacking = TaskReceipt(TaskRef("s", 0), (), (), 9, shortage=Shortage(10**9, (("met", 8),)))
-    >>> list(shortages([lacking])), list(shortages([]))
-    (['1.0 GB were too little for 1 task: met in 8 parts of its keys; --memory 8000MB or more tasks spare that'], [])
+    >>> list(shortages([lacking]))
+    ['1.0 GB were too little for 1 task: met in 8 parts of its keys; more tasks or at most --memory 8000MB spare it']
     """
     lacking = [task.shortage for task in tasks if task.shortage]
     if not lacking:
@@ -307,5 +307,5 @@ def shortages(tasks: Iterable[TaskReceipt]) -> Iterator[str]:
     enough = memory * max((2, *parts.values()))
     yield (
         f"{size(memory)} were too little for {many(len(lacking), 'task')}: {done or 'run twice'}; "
-        f"--memory {-(-enough // 10**6)}MB or more tasks spare that"
+        f"more tasks or at most --memory {-(-enough // 10**6)}MB spare it"
     )
