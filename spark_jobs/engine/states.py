@@ -89,7 +89,7 @@ class TaskState(ABC):
         self._columns = ", ".join(quote(column.name) for column in keeps.columns)
         self._name = quote(state_of(step.name))
         # The rows that the step needs, or that are written again.
-        self._needed = quote(_needed_of(step))
+        self._needed = quote(needed_of(step))
 
     @abstractmethod
     def open(self) -> None:
@@ -108,7 +108,7 @@ class TaskState(ABC):
         """Store the needed rows of the relations `found`. The condition `of_step` selects those that the step sees."""
         key = self._keeps.placement.key if self._keeps.placement else ""
         where = f"state of step {self.step.name!r}"
-        self._relations.create_by_keys(_needed_of(self.step), sql, dict.fromkeys(found, key), where)
+        self._relations.create_by_keys(needed_of(self.step), sql, dict.fromkeys(found, key), where)
         self._connection.execute(
             f"CREATE TEMP VIEW {self._name} AS SELECT {self._columns} FROM {self._needed} {of_step}"
         )
@@ -287,7 +287,8 @@ def found_of(step: Step) -> str:
     return f"{state_of(step.name)}@found"
 
 
-def _needed_of(step: Step) -> str:
+def needed_of(step: Step) -> str:
+    """The relation with the rows of a step's state that it needs, or that are written again."""
     return f"{state_of(step.name)}@needed"
 
 

@@ -77,6 +77,7 @@ STEPS: list[tuple[str, Mode, Steps]] = [
     ),
     ("kept", Mode.UPSERT, lambda one, _: with_key(one).kept().aggregate("list(text ORDER BY text) AS a")),
     ("distinct", Mode.APPEND, lambda one, _: one.distinct("v % 50", time="seen", within=HOUR)),
+    ("wide state", Mode.APPEND, lambda one, _: with_key(one).distinct("v, text", time="seen", within=2400 * HOUR)),
     ("in time", Mode.APPEND, lambda one, other: one.join_within(other, BOTH, times=TIMES, within=HOUR)),
     ("alone", Mode.APPEND, lambda one, other: one.join_within(other, BOTH, times=TIMES, within=HOUR, how="full")),
     ("as of", Mode.APPEND, lambda one, other: one.join_as_of(other, BOTH, times=TIMES, keep=1000 * HOUR)),
