@@ -34,7 +34,7 @@ from partitioning.model.figures import effort_of, figures_of, read_by_group
 from partitioning.model.journal import Effort, JournalEntry, as_time
 from partitioning.model.measures import Measure, MeasureKind
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import Receipt, Role
+from partitioning.model.receipt import Receipt, Role, shortages
 from partitioning.model.statistics import statistics_of
 from partitioning.model.verdict import outcome_of_check
 from partitioning.pictures.drawing import drawing
@@ -94,7 +94,8 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
         **_figures(plan, page, effort),
         **beside_expected(pace, _worked(page.receipts) if effort else None, sum(group.bytes for group in plan.groups)),
     }
-    text = _page(plan, page, row, pace, list(batch_index.since(before, row)))
+    lacked = shortages(task for receipt in page.receipts for task in receipt.tasks)
+    text = _page(plan, page, row, pace, [*batch_index.since(before, row), *lacked])
     written = site.write(plan.pipeline, file, text)
     site.store.put(f"{plan.pipeline}/docs/{file}", text.encode())
     # Who publishes writes the pages of lists, moments later.

@@ -26,7 +26,7 @@ from partitioning.model.graph import Step
 from partitioning.model.leaving import Left
 from partitioning.model.order import FailedRecord, Order, order_of, read_together
 from partitioning.model.plan import Plan, TaskGroup
-from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt
+from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt, shortages
 from partitioning.model.root_names import TABLES
 from partitioning.model.task_engine import MEMORY, Engine
 from partitioning.sections import many, size
@@ -111,7 +111,8 @@ def run_group(
     done = f"{name}: {took_part}, attempt {attempt}"
     other = " and ".join(path for path, ran in code.items() if ran != (plan.code_noted.get(path, *ran),))
     done += f"; with other code of {other} than was planned" if other else ""
-    return f"{done}{_of_state(answers)}, at {ran}"
+    lacked = "".join(f"; {each}" for each in shortages(tasks))
+    return f"{done}{_of_state(answers)}, at {ran}{lacked}"
 
 
 def _check_engine(plan: Plan, name: str) -> None:

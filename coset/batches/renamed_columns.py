@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import UnsetType
-from spark_jobs.sql.left_columns import PASSING, columns_needed
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import BackfillAsking, Command, Forget
@@ -14,6 +13,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import PART, Column, Discovered, Stream, renamed
+from spark_jobs.sql.left_columns import PASSING, columns_needed
 
 Results = Mapping[str, tuple[Column, ...]]
 

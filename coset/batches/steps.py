@@ -35,7 +35,7 @@ from partitioning.explain.watermarks import watermarks_section
 from partitioning.model.backfill import Swap
 from partitioning.model.journal import Part, as_time
 from partitioning.model.plan import Plan, TaskGroup
-from partitioning.model.receipt import TaskReceipt
+from partitioning.model.receipt import TaskReceipt, shortages
 from partitioning.model.verdict import Commit, Decision, Outcome, Verdict, outcome_of_batch, outcome_of_check
 from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, markdown, size
@@ -298,6 +298,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
             "",
             *((markdown(sections),) if sections else ()),
             *((f"- Its task groups ran {attempt.effort}",) if attempt.effort else ()),
+            *(f"- {in_markdown(each)}" for each in shortages(attempt.tasks)),
             f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
             f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
             *(f"- {in_markdown(one)}" for one in (*told, *(unread if verdict else ()))),

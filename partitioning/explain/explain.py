@@ -328,7 +328,8 @@ def _mode(write: PlannedWrite) -> str:
     mode = write.declared.mode
     if write.beside:
         merged = f", {many(len(write.merged), 'partition')} anew" if write.merged else ""
-        return f"{mode}, new rows beside the old{merged}"
+        again = "" if write.since is None else f", with those that came after batch {write.since}"
+        return f"{mode}, new rows beside the old{again}{merged}"
     return "" if mode.only_adds else f"{mode}, all rows anew" if write.anew else mode
 
 

@@ -46,7 +46,8 @@ class PlannedWrite(Value, frozen=True, omit_defaults=True):
 
     An upserted table is rewritten (`anew`) if its rows cannot stay where they are or do not exist yet. With `beside`,
     new rows are written beside those that they replace, except in the partitions that are `merged`: these are written
-    again, without what is dead.
+    again, without what is dead. In the others, rows of batches `since` one are written once more with the new ones, so
+    that the files that have them go.
     """
 
     declared: Write
@@ -54,6 +55,7 @@ class PlannedWrite(Value, frozen=True, omit_defaults=True):
     anew: bool = False
     beside: bool = False
     merged: tuple[int, ...] = ()
+    since: int | None = None
 
     def is_beside(self, partition: int) -> bool:
         """Whether new rows of a partition are written beside those that they replace."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import chain
 from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
@@ -14,6 +15,7 @@ from partitioning.model.journal import Occasion
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.watermarks import EventTime, LatestTimes
+from partitioning.sections import many, size
 from partitioning.values import Document, Value
 
 
@@ -267,13 +269,22 @@ class Closed(Value, frozen=True, omit_defaults=True):
     versions: GivenVersions | None = None
 
 
+class Shortage(Value, frozen=True):
+    """A task of `memory` bytes had too little for all of its keys at once. `parts` has the steps, states and streams
+    that were done for some keys after the others, each with how many parts."""
+
+    memory: int
+    parts: tuple[tuple[str, int], ...]
+
+
 class TaskReceipt(Value, frozen=True, omit_defaults=True):
     """What one task did: what it saw of each partition, the files it wrote, and how many rows its steps made for them.
 
     `milliseconds` is its working time; sizing uses it, publication does not. `cpu_milliseconds` is the CPU time that
     its process took meanwhile; that of Spark's JVM is not known. Tasks of earlier versions omit it, `made` and
     `location`, which says where the task ran. `apart` has the records whose times do not count, by step. `migrated` has
-    the steps of which it wrote all kept rows again, `closed` what was over of joins and windows that wait.
+    the steps of which it wrote all kept rows again, `closed` what was over of joins and windows that wait. `shortage`
+    says that it lacked memory.
     """
 
     task: TaskRef
@@ -286,6 +297,7 @@ class TaskReceipt(Value, frozen=True, omit_defaults=True):
     migrated: tuple[Migrated, ...] = ()
     location: str = ""
     closed: tuple[Closed, ...] = ()
+    shortage: Shortage | None = None
 
     def left(self, role: Role) -> tuple[Artefact, ...]:
         """The files that it wrote for one purpose."""
@@ -328,4 +340,27 @@ def latest_times(plan: Plan, tasks: Iterable[TaskReceipt]) -> tuple[LatestTimes,
         LatestTimes(stream.name, tuple(latest.get((stream.name, number)) for number in range(len(stream.partitions))))
         for stream in plan.streams
         if isinstance(stream.declared.time, EventTime)
+    )
+
+
+def shortages(tasks: Iterable[TaskReceipt]) -> Iterator[str]:
+    """In a sentence, what tasks lacked memory for and what would have been enough, if any did.
+
+    >>> lacking = TaskReceipt(TaskRef("s", 0), (), (), 9, shortage=Shortage(10**9, (("met", 8),)))
+    >>> list(shortages([lacking]))
+    ['1.0 GB were too little for 1 task: met in 8 parts of its keys; more tasks or at most --memory 8000MB spare it']
+    """
+    lacking = [task.shortage for task in tasks if task.shortage]
+    if not lacking:
+        return
+    parts: dict[str, int] = {}
+    for name, count in chain.from_iterable(each.parts for each in lacking):
+        parts[name] = max(parts.get(name, 0), count)
+    done = ", ".join(f"{name} in {count} parts of its keys" for name, count in sorted(parts.items()))
+    memory = max(each.memory for each in lacking)
+    # Each part had enough of it.
+    enough = memory * max((2, *parts.values()))
+    yield (
+        f"{size(memory)} were too little for {many(len(lacking), 'task')}: {done or 'run twice'}; "
+        f"more tasks or at most --memory {-(-enough // 10**6)}MB spare it"
     )

@@ -21,12 +21,14 @@ MOST_FILES = 64
 
 
 class TablePart(Value, frozen=True, order=True):
-    """A partition of an upserted table: its files, the rows that live, and those that are dead."""
+    """A partition of an upserted table: its files, the rows that live, and those that are dead. The batch `base` wrote
+    the largest file; it is None if others have put all rows into files of theirs."""
 
     partition: int
     files: int
     rows: int
     dead: int
+    base: int | None = None
 
     @property
     def is_due(self) -> bool:

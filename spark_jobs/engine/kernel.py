@@ -218,7 +218,7 @@ def _run(
             for number, name in enumerate(given_to(step)):
                 with tally.rows(Role.GIVEN, name, steps.given(step, number)) as rows:
                     left.append(writers.given(name, rows))
-        apart, closed = steps.apart(), steps.closed()
+        apart, closed, shortage = steps.apart(), steps.closed(), steps.shortage
     # SQL may stop early, at an empty side of a join for instance. The proof needs all records.
     for intake in intakes:
         intake.drain()
@@ -233,6 +233,7 @@ def _run(
         round(watch.cpu * 1000),
         tuple(steps.migrated),
         closed=closed,
+        shortage=shortage,
     )
     return Ran(receipt, sample_of(order, _sampled(intakes)))
 

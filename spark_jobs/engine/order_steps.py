@@ -32,7 +32,7 @@ from spark_jobs.engine.closing import closed
 from spark_jobs.engine.functions import FunctionStep
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.relations import Relations, cast
-from spark_jobs.engine.states import KeptByKey, KeptLives, TaskState, rows_of_now, task_state
+from spark_jobs.engine.states import KeptByKey, KeptLives, TaskState, needed_of, rows_of_now, task_state
 from spark_jobs.engine.table_rows import left_of_each
 from spark_jobs.sql.database import create_views
 from spark_jobs.sql.kept_versions import projection
@@ -134,13 +134,17 @@ class Steps(Relations):
                 table=write.declared.table,
                 key=name,
             )
-        state = self._states[step]
-        assert isinstance(state, KeptByKey)
-        return self.query(state.all(), f"table {write.declared.table!r}")
+        return self.query(self._kept_by_key(step).all(write.since), f"table {write.declared.table!r}")
 
     def replaced(self, write: PlannedWrite) -> pa.RecordBatchReader:
-        """The rows that this batch's keys had in an upserted table before it. Read them before asking for others."""
-        return self.query(f"SELECT * FROM {quote(state_of(write.declared.step))}", f"table {write.declared.table!r}")
+        """The rows of an upserted table that go. Read them before asking for others."""
+        kept = self._kept_by_key(write.declared.step)
+        return self.query(kept.replaced(write.since), f"table {write.declared.table!r}")
+
+    def _kept_by_key(self, step: str) -> KeptByKey:
+        state = self._states[step]
+        assert isinstance(state, KeptByKey)
+        return state
 
     def given(self, step: Step, number: int) -> pa.RecordBatchReader:
         """The rows of an input of a step on DataFrames. Read them before asking for others."""
@@ -149,8 +153,21 @@ class Steps(Relations):
     def left(self, leaving: Leaving) -> pa.RecordBatchReader:
         """The output rows for later tasks. Read them before asking for others."""
         if leaving.role is Role.STATE:
-            return self.query(self._states[leaving.step].left(), leaving.name)
+            return self.query(self._state_left(self._by_name[leaving.step]), leaving.name)
         return self.rows(leaving.step, leaving.columns, leaving.name)
+
+    def _state_left(self, step: Step) -> str:
+        """The query for the state to write, which is stored if memory is too small for all keys at once."""
+        assert step.state
+        sql, name = self._states[step.name].left(), f"{state_of(step.name)}@left"
+        if not self._memory.short:
+            return sql
+        key = step.state.placement.key if step.state.placement else ""
+        own = dict.fromkeys((state_of(step.name), needed_of(step), step.name), key)
+        inputs = {read: self._order.keys.get(read, "") for read in step.inputs}
+        read = {each: of for each, of in (own | inputs).items() if quote(each) in sql}
+        self.create_by_keys(name, sql, read, f"state of step {step.name!r}")
+        return f"FROM {quote(name)}"
 
     def apart(self) -> tuple[Apart, ...]:
         """The records whose event times do not count, for each step that uses event time."""

@@ -16,6 +16,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import Order
 from partitioning.model.private import MASK
+from partitioning.model.receipt import Shortage
 from partitioning.model.streams import Column
 from partitioning.model.task_engine import TaskMemory
 from spark_jobs.engine.arrays import together
@@ -42,6 +43,14 @@ class Relations:
         self.connection = connection
         self._order = order
         self._intakes = intakes
+        self._parts = dict[str, int]()
+
+    @property
+    def shortage(self) -> Shortage | None:
+        """What memory was too small for, if it was, up to now."""
+        if not self._memory.short and not self._parts:
+            return None
+        return Shortage(self._memory.bytes, tuple(sorted(self._parts.items())))
 
     def rows(self, step: str, columns: Sequence[Column], where: str) -> pa.RecordBatchReader:
         """These columns of a stream or step. Read the rows before asking for others."""
@@ -87,6 +96,8 @@ class Relations:
         """Do so for parts of the keys of these `rows`, which were `cut` into so many, one after the other."""
         # No stream or step can have a name with `@`.
         parts = {relation: f"{relation}@part-{cut}" for relation in keys}
+        known = name.partition("@")[0]
+        self._parts[known] = max(self._parts.get(known, 0), cut * _PARTS)
         named = ", ".join(f"{quote(each)} AS NOT MATERIALIZED (FROM temp.{quote(parts[each])})" for each in keys)
         for number in range(_PARTS):
             for each, key in keys.items():

@@ -89,7 +89,7 @@ class TaskState(ABC):
         self._columns = ", ".join(quote(column.name) for column in keeps.columns)
         self._name = quote(state_of(step.name))
         # The rows that the step needs, or that are written again.
-        self._needed = quote(_needed_of(step))
+        self._needed = quote(needed_of(step))
 
     @abstractmethod
     def open(self) -> None:
@@ -108,7 +108,7 @@ class TaskState(ABC):
         """Store the needed rows of the relations `found`. The condition `of_step` selects those that the step sees."""
         key = self._keeps.placement.key if self._keeps.placement else ""
         where = f"state of step {self.step.name!r}"
-        self._relations.create_by_keys(_needed_of(self.step), sql, dict.fromkeys(found, key), where)
+        self._relations.create_by_keys(needed_of(self.step), sql, dict.fromkeys(found, key), where)
         self._connection.execute(
             f"CREATE TEMP VIEW {self._name} AS SELECT {self._columns} FROM {self._needed} {of_step}"
         )
@@ -220,15 +220,21 @@ class KeptByKey(TaskState):
         again = self._again(f"NOT {_GOT}" if older else f"NOT {_GOT} AND NOT {quote(GONE.name)}")
         return " UNION ALL ".join([self._is_new(self.rows), again, *([self._dropped] if older else [])])
 
-    def all(self) -> str:
+    def all(self, since: int | None = None) -> str:
         """The query for the new state of all keys, with a row for each dropped key.
 
-        The column `GOT` says whether this batch has the row's key. The other columns are those of `left`.
+        The column `GOT` says whether this batch has the row's key, or a batch `since` another one has brought the row.
+        The other columns are those of `left`.
         """
         columns = f"{self._columns}, {quote(BATCH.name)}, {quote(GONE.name)}"
-        others = f"SELECT {columns}, false FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)}"
+        others = f"SELECT {columns}, {_came(since)} FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)}"
         got = f"SELECT *, true AS {quote(GOT)} FROM ({self._is_new(self.rows)} UNION ALL {self._dropped})"
         return f"{got} UNION ALL {others}"
+
+    def replaced(self, since: int | None = None) -> str:
+        """The query for the rows that those with `GOT` take the place of."""
+        again = f"FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)} AND {_came(since)}"
+        return f"SELECT * FROM {self._name} UNION ALL SELECT {self._columns} {again}"
 
     def rows_of_all(self) -> str:
         """The query for the new state of all keys, in the step's own columns."""
@@ -281,8 +287,14 @@ def found_of(step: Step) -> str:
     return f"{state_of(step.name)}@found"
 
 
-def _needed_of(step: Step) -> str:
+def needed_of(step: Step) -> str:
+    """The relation with the rows of a step's state that it needs, or that are written again."""
     return f"{state_of(step.name)}@needed"
+
+
+def _came(since: int | None) -> str:
+    """Whether a row came after a batch."""
+    return "false" if since is None else f"{quote(BATCH.name)} > {since}"
 
 
 def _is_over(keeps: StateSpec) -> str:

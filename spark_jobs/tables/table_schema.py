@@ -14,11 +14,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cache
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from types import TracebackType
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -34,6 +35,8 @@ from partitioning.model.root_names import TABLES
 # The partition column of an upserted table: the residue of a row's key.
 RESIDUE = "_residue"
 _LINEAGE = (pa.field("_batch", pa.int64()), pa.field("_task", pa.int32()))
+# A key of several columns is a number in this base; hashes are added up by halves, which do not overflow.
+_SPREAD, _HALF, _LOW = np.uint64(0x9E3779B97F4A7C15), np.uint64(32), np.uint64(2**32 - 1)
 _WIDER = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -85,10 +88,21 @@ def keyed(write: PlannedWrite, rows: Sequence[pa.RecordBatch]) -> Keyed:
     the table's."""
     schema, digest = key_schema(write), 0
     for batch in rows:
-        values = batch.select(schema.names).cast(schema)
-        for key in zip(*(column.to_pylist() for column in values.columns), strict=True):
-            digest += int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest())
+        hashed = np.zeros(len(batch), np.uint64)
+        for column in batch.select(schema.names).cast(schema).columns:
+            hashed = hashed * _SPREAD + _hashed(column)
+        digest += (int((hashed >> _HALF).sum()) << 32) + int((hashed & _LOW).sum())
     return Keyed(sum(map(len, rows)), f"{digest % MODULUS:016x}")
+
+
+def _hashed(values: pa.Array) -> np.ndarray:
+    # Only tasks and publications that write beside rows need it, and have it.
+    from pandas.util import hash_array
+
+    texts = values if pa.types.is_binary(values.type) else values.cast(pa.string())
+    hashed: np.ndarray = hash_array(texts.fill_null("").to_numpy(zero_copy_only=False), categorize=False)
+    hashed += values.is_null().to_numpy(zero_copy_only=False)
+    return hashed
 
 
 # A file ends with the length of its footer and four letters.

@@ -77,6 +77,7 @@ STEPS: list[tuple[str, Mode, Steps]] = [
     ),
     ("kept", Mode.UPSERT, lambda one, _: with_key(one).kept().aggregate("list(text ORDER BY text) AS a")),
     ("distinct", Mode.APPEND, lambda one, _: one.distinct("v % 50", time="seen", within=HOUR)),
+    ("wide state", Mode.APPEND, lambda one, _: with_key(one).distinct("v, text", time="seen", within=2400 * HOUR)),
     ("in time", Mode.APPEND, lambda one, other: one.join_within(other, BOTH, times=TIMES, within=HOUR)),
     ("alone", Mode.APPEND, lambda one, other: one.join_within(other, BOTH, times=TIMES, within=HOUR, how="full")),
     ("as of", Mode.APPEND, lambda one, other: one.join_as_of(other, BOTH, times=TIMES, keep=1000 * HOUR)),
@@ -168,6 +169,27 @@ def test_a_key_that_is_too_large_alone_is_named_with_the_memory_that_does(
     pipeline.stream("one", key="k", partitions=1, private=["k"]).aggregate("list(text ORDER BY text) AS a").write("t")
     with Local(processes=1, memory="16MB") as runner, pytest.raises(Refused, match="the key '•••' has 8,000 rows of"):
         run_batch(next_batch(pipeline, f"file://{tmp_path}/other"), runner, None, silently)
+
+
+def test_a_task_that_ran_in_parts_says_so_and_the_memory_that_spares_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, file = f"file://{tmp_path}/topics", tmp_path / "heavy.py"
+    monkeypatch.setenv("SOURCE", source)
+    file.write_text(HEAVY)
+    texts = [f"{number * 7919:x}".ljust(3000, ".") for number in range(10_000)]
+    land_file(pa.table({"k": [f"{n % 5000}" for n in range(10_000)], "text": texts}), "one", source, 0, 0)
+    said = re.compile(r"16\.0 MB were too little for 1 task: .* in [0-9]+ parts of its keys; .* (--memory) ([0-9]+MB)")
+    memory: tuple[str, ...] = ("--memory", "16MB")
+    for lacks in (True, False):
+        monkeypatch.setenv("COSET_STORE", f"{tmp_path}/store-{lacks}")
+        monkeypatch.setenv("COSET_DOCS", f"{tmp_path}/docs-{lacks}")
+        ran = done("run", str(file), "--runner", "local", *memory)
+        (page,) = tmp_path.glob(f"docs-{lacks}/heavy/batch-0-attempt-0.html")
+        places = ran, done("report", str(file)), page.read_text()
+        found = [said.search(place) for place in places]
+        assert [bool(each) for each in found] == [lacks] * 3
+        memory = found[0].groups() if found[0] else memory
 
 
 def test_changes_of_a_kept_table_are_told_once(tmp_path: Path) -> None:

@@ -125,6 +125,30 @@ def test_a_batch_of_many_rows_writes_partitions_again(trial: Trial) -> None:
     assert len(read(trial)) == KEYS
 
 
+def since(trial: Trial, at: int) -> int | None:
+    """The batch since which another one wrote rows once more."""
+    plan = Ledger(store_at(trial.root), "people").plan(at)
+    assert plan is not None
+    return plan.writes()[0].since
+
+
+def test_files_of_small_batches_are_put_together_as_what_steps_keep_is(trial: Trial) -> None:
+    again = dict[int, int | None]()
+    for at in range(1, 8):
+        batch(trial, [record(5 * at + n, at) for n in range(5)])
+        again[at] = since(trial, at)
+    assert again == {1: None, 2: None, 3: 0, 4: None, 5: None, 6: 3, 7: 0}
+    assert {path.split("/")[1] for path in files(trial)} == {"plan-0", "plan-7"}
+    right = {f"key-{key}": 1000 * (key // 5 if 5 <= key < 40 else 0) + key for key in range(KEYS)}
+    assert read(trial) == right
+    # What somebody has put together stays so, until newer files are.
+    optimized(trial)
+    for at in range(8, 12):
+        batch(trial, [record(8 * at + n, at) for n in range(8)])
+    assert [since(trial, at) for at in range(8, 12)] == [None, None, 7, None]
+    assert read(trial) == right | {f"key-{key}": 1000 * (key // 8) + key for key in range(64, 96)}
+
+
 def test_other_numbers_of_tasks_and_tables_that_are_rewritten_from_now_on(trial: Trial) -> None:
     batch(trial, [record(1, 1)])
     batch(trial, [record(1, 2), record(3, 2)], "tasks(2)")

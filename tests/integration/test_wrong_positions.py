@@ -183,8 +183,8 @@ def test_a_state_that_lost_what_the_table_has_is_refused(ref: BatchRef, monkeypa
 def test_a_row_of_a_key_that_did_not_come_is_refused(ref: BatchRef, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     make = KeptByKey.all
 
-    def more(self: KeptByKey) -> str:
-        return f"SELECT * REPLACE (CASE k WHEN 'key-50' THEN 'key-33' ELSE k END AS k) FROM ({make(self)})"
+    def more(self: KeptByKey, since: int | None) -> str:
+        return f"SELECT * REPLACE (CASE k WHEN 'key-50' THEN 'key-33' ELSE k END AS k) FROM ({make(self, since)})"
 
     monkeypatch.setattr(KeptByKey, "all", more)
     return ran(ref)

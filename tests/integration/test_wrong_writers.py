@@ -451,9 +451,9 @@ def test_a_receipt_that_hides_a_row_that_went_is_refused(
 def test_an_old_row_that_stays_beside_the_one_that_takes_its_place_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
-    def staying(self: KeptByKey) -> str:
+    def staying(self: KeptByKey, since: int | None) -> str:
         columns = f'{self._columns}, "{BATCH.name}", "{GONE.name}"'
-        return f"{_ALL(self)} UNION ALL SELECT {columns}, false FROM {self._needed} WHERE k = 'key-3'"
+        return f"{_ALL(self, since)} UNION ALL SELECT {columns}, false FROM {self._needed} WHERE k = 'key-3'"
 
     return second_of_upserted(store, tmp_path, lambda _: monkeypatch.setattr(KeptByKey, "all", staying))
 
@@ -462,8 +462,8 @@ def test_an_old_row_that_stays_beside_the_one_that_takes_its_place_is_refused(
 def test_a_row_of_another_key_that_state_lost_is_missed(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
-    def losing(self: KeptByKey) -> str:
-        return f"SELECT * FROM ({_ALL(self)}) WHERE k <> 'key-33'"
+    def losing(self: KeptByKey, since: int | None) -> str:
+        return f"SELECT * FROM ({_ALL(self, since)}) WHERE k <> 'key-33'"
 
     # Keys of each partition come, so that each is written anew.
     return second_of_upserted(store, tmp_path, lambda _: monkeypatch.setattr(KeptByKey, "all", losing), keys=range(30))

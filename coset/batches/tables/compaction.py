@@ -7,7 +7,6 @@ new version.
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections import Counter
@@ -28,7 +27,7 @@ from coset.batches.tables.delta import path_in
 from coset.batches.tables.exchanged import removals, taken
 from coset.batches.tables.held import compacted_in, held_in
 from coset.batches.tables.iceberg import follow, tidied
-from coset.batches.tables.live_files import LiveFile, has_vectors, live_files, vector_files
+from coset.batches.tables.live_files import OF_BATCH, LiveFile, has_vectors, live_files, vector_files
 from coset.batches.tables.log_copy import actions_in
 from coset.batches.tables.logs import opened, opened_whole
 from coset.batches.tables.owners import Owner, check_owner
@@ -46,7 +45,6 @@ from partitioning.sections import many
 from partitioning.values import Value
 from spark_jobs.tables.table_schema import Floats, RowsFile, bounds_in, folder, table_schema, with_figures
 
-_OF_BATCH = re.compile(r"data/plan-([0-9]+)/attempt-")
 _AGAIN = Retrying(
     retry=retry_if_exception_type(CommitFailedError),
     stop=stop_after_attempt(5),
@@ -162,7 +160,7 @@ def _within_batches(
     """Merge the files of each batch that has several."""
     table.update_incremental()
     held, layers = held_in(table).keys(), in_force(store, pipeline)
-    several = Counter(int(match[1]) for match in map(_OF_BATCH.match, held) if match)
+    several = Counter(int(match[1]) for match in map(OF_BATCH.match, held) if match)
     batches = sorted(batch for batch, count in several.items() if count > 1)
     actions, files = list[AddAction | RemoveAction](), 0
     with counting(len(batches), "batches") as done:

@@ -7,6 +7,7 @@ was committed since.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from spark_jobs.tables.table_schema import RESIDUE
 
+# What a batch's own files are called in its table.
+OF_BATCH = re.compile(r"data/plan-([0-9]+)/attempt-")
 VECTORS = "deletionVectors"
 # delta-rs demands to know these with vectors, though a table has none.
 VARIANTS = "variantType"
@@ -42,6 +45,12 @@ class LiveFile:
     def partition(self) -> int:
         """The partition of an upserted table; 0 in others."""
         return int((self.added.get("partitionValues") or {}).get(RESIDUE) or 0)
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that wrote it; None if somebody has written it of files that were there."""
+        match = OF_BATCH.match(self.path)
+        return int(match[1]) if match else None
 
     @property
     def size(self) -> int:

@@ -105,10 +105,16 @@ def parts_of(files: Iterable[LiveFile]) -> tuple[TablePart, ...]:
     by_number = dict[int, list[LiveFile]]()
     for file in files:
         by_number.setdefault(file.partition, []).append(file)
-    return tuple(
-        TablePart(number, len(some), sum(each.written - each.dead for each in some), sum(each.dead for each in some))
-        for number, some in sorted(by_number.items())
-    )
+    return tuple(_part(number, some) for number, some in sorted(by_number.items()))
+
+
+def _part(number: int, files: Sequence[LiveFile]) -> TablePart:
+    dead, largest = sum(each.dead for each in files), max(files, key=lambda each: each.written)
+    base = largest.batch
+    if base is None:
+        # What was put together came before the batches that others are of.
+        base = min((each.batch - 1 for each in files if each.batch is not None), default=None)
+    return TablePart(number, len(files), sum(each.written for each in files) - dead, dead, base)
 
 
 def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) -> list[dict[str, object]]:

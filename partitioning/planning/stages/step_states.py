@@ -21,7 +21,7 @@ from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement, an
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.table_mode import Updates
-from partitioning.model.table_parts import is_small
+from partitioning.model.table_parts import TablePart, is_small
 from partitioning.planning.kept_columns import kept_before, still_asked
 from partitioning.planning.stages.draft import KeyHashes, StageContext, StageDraft, StateSnapshot
 from partitioning.values import replace
@@ -220,12 +220,22 @@ def planned_write(write: PlannedWrite, stage: StageDraft, context: StageContext)
     read = next((read for read in stage.inputs if isinstance(read, StateInput) and read.step == step), None)
     before = {other.declared.table: other.declared for other in published.writes()} if published else {}
     goes_on = before.get(write.declared.table)
-    lies = read is not None and state is not False and read.placement == state.placement
-    was = (read.was or step) if read else step
-    same = goes_on is not None and goes_on.mode.by_key and goes_on.step == was
-    if not (lies and same):
+    if read is None or state is False or read.placement != state.placement:
+        return replace(write, anew=True)
+    if goes_on is None or not goes_on.mode.by_key or goes_on.step != (read.was or step):
         return replace(write, anew=True)
     parts = context.parts.get(write.declared.table)
     if parts is None or write.declared.updates is Updates.REWRITE or not is_small(context.records, parts):
         return write
-    return replace(write, beside=True, merged=tuple(part.partition for part in parts if part.is_due))
+    merged = tuple(part.partition for part in parts if part.is_due)
+    return replace(write, beside=True, merged=merged, since=_since(read, state, parts))
+
+
+def _since(read: StateInput, state: StateSpec, parts: Sequence[TablePart]) -> int | None:
+    """The batch since which rows are written once more: what was kept since is read and written again anyway. Rows of
+    the largest files stay where they are."""
+    bases = [part.base for part in parts if part.base is not None]
+    if state.of_lives or read.migration or read.unmerged < 0 or len(bases) < len(parts):
+        return None
+    since = max([read.unmerged, *bases])
+    return since if any(run.merged and run.batch > since for run in read.runs) else None
