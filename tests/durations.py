@@ -143,6 +143,12 @@ class _Durations:
         self._of_test = defaultdict[str, float](float)
         self._running = set[str]()
         self._at, self._began = "", 0.0
+        self._collected = set[str]()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            self._collected |= {together(item.nodeid), item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._running.add(nodeid)
@@ -186,11 +192,15 @@ class _Durations:
             RECORDED.write_text(json.dumps(self._recorded(), indent=1, sort_keys=True) + "\n")
 
     def _recorded(self) -> dict[str, float]:
-        """What was recorded, with what ran now in its place."""
-        before = {name: took for name, took in recorded().items() if name not in self._of_test}
+        """What was recorded, with what ran now in its place, and without what is no test any more."""
+        there = {
+            name: Path(file).exists() and (file not in self._collected or name in self._collected)
+            for name in recorded()
+            for file in [re.split("::|,", name)[0]]
+        }
+        before = {name: took for name, took in recorded().items() if there[name] and name not in self._of_test}
         slow = {test: took for test, took in self._of_test.items() if took > QUICK}
-        now = before | {name: round(seconds, 1) for name, seconds in (self._took | slow).items()}
-        return {name: took for name, took in now.items() if Path(re.split("::|,", name)[0]).exists()}
+        return before | {name: round(seconds, 1) for name, seconds in (self._took | slow).items()}
 
 
 def _computed(process: str = "self") -> float:

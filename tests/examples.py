@@ -30,12 +30,20 @@ def few(cases: Iterable[Any], always: int = 1) -> list[Any]:
     return [*listed[:always], *(pytest.param(*case, marks=pytest.mark.long) for case in rest)]
 
 
-def in_turn(cases: Iterable[Any], ways: Sequence[Any]) -> list[Any]:
-    """Parameters of two names: each case in the first way, and, marked as `long`, in one of the others in turn.
+def share(cases: Iterable[Any], always: int = 1) -> list[Any]:
+    """Parameters that find much the same, as seeds do: the first, or so many, are always tried, and of the others,
+    which are marked as `long`, this profile's share."""
+    listed = list(cases)
+    return few(listed[:always] + listed[always :: ALL // settings().max_examples], always)
 
-    >>> [pair.values if hasattr(pair, "values") else pair for pair in in_turn("ab", ["max", "tasks(1)", "tasks(2)"])]
-    [('a', 'max'), ('a', 'tasks(1)'), ('b', 'max'), ('b', 'tasks(2)')]
+
+def in_turn(cases: Iterable[Any], ways: Sequence[Any]) -> list[Any]:
+    """Parameters of two names: each case in the first way, and, of this profile's share of the cases and marked as
+    `long`, in one of the others in turn.
+
+    >>> [getattr(pair, "values", pair) for pair in in_turn("ab", ["max", "tasks(1)", "tasks(2)"])][:3]
+    [('a', 'max'), ('b', 'max'), ('a', 'tasks(1)')]
     """
     first, *others = ways
-    turns = zip(cases, cycle(others))
-    return [pair for case, way in turns for pair in ((case, first), pytest.param(case, way, marks=pytest.mark.long))]
+    listed = list(cases)
+    return share([*((case, first) for case in listed), *zip(listed, cycle(others))], len(listed))

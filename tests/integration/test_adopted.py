@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.examples import share
 from tests.released import clicks, land, place, restore
 from tests.wheels import ROOT, UV, installed_in, of_released, run
 
@@ -134,7 +135,7 @@ def test_a_new_repository_is_scheduled_without_the_clone(installed: Path, adopte
     assert opened_of_clone(adopted) == []
 
 
-@pytest.mark.parametrize("state", ["published", "run"])
+@pytest.mark.parametrize("state", share(["run", "published"]))
 def test_a_new_repository_goes_on_from_what_a_released_version_left(
     state: str, installed: Path, adopted: Path, s3: S3Server
 ) -> None:

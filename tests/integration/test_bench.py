@@ -48,7 +48,6 @@ def environment() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("queries", "parties"),
     [
-        ((Query.MERGED,), ("coset", "polars", "duckdb")),
         (BY_POINT, ("duckdb", "duckdb-cosets", "polars")),
         (BY_POINT, ("coset", "coset-unsplit", "pyspark", "duckdb-cosets")),
         (tuple(query for query in Query if query not in BY_POINT), tuple(PARTIES)),

@@ -22,6 +22,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.schemes import Scheme
+from tests.examples import share
 from tests.refused import finding_of, findings_of
 
 SCHEMES = ("cogroup", "elastic(2)", "tasks(3)", "tasks(5)")
@@ -126,7 +127,7 @@ def rows_of(database: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return sorted(map(str, database.sql(sql).to_arrow_table().to_pylist()))
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_a_table_behind_rows_that_change_is_its_query_after_each_batch(seed: int) -> None:
     chance, records = random.Random(seed), dict[str, list[Mapping[str, object]]]()
     with Trial.made(changing()) as place:

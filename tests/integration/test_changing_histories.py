@@ -19,7 +19,7 @@ from partitioning.kinds import Kind
 from spark_jobs.tables.table_schema import folder
 from tests.changes import Changing, history
 from tests.changing import NAMES, World, key_of
-from tests.examples import examples
+from tests.examples import examples, share
 
 # Few in `make test`, all in `make test-all`.
 BATCHES = max(2, examples(8))
@@ -39,7 +39,7 @@ def test_each_record_is_published_once_however_the_pipeline_changed(
 
 # In 106 and 104 the watermark of one stream would not do, in 203 versions are older than what is kept otherwise.
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [106, 203, 104])
+@pytest.mark.parametrize("seed", share([106, 203, 104], 2))
 def test_what_meets_in_time_is_given_once_however_the_pipeline_changed(seed: int, store: Store) -> None:
     world = Changing(store)
     done = list(history(world, random.Random(seed), 6))

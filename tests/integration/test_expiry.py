@@ -41,7 +41,7 @@ _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "expiring.py")
 
 @pytest.mark.parametrize(
     ("batches", "seed", "how"),
-    few([(4, 0, "combine"), (7, 0, "latest"), (7, 2, "moved"), (20, 40, "combine"), (1, 1, "latest")]),
+    few([(4, 0, "combine"), (4, 0, "latest"), (7, 2, "moved"), (8, 40, "combine"), (1, 1, "latest")]),
 )
 def test_the_same_keys_expire_wherever_batches_are_cut(store: Store, batches: int, seed: int, how: str) -> None:
     chance = random.Random(seed)

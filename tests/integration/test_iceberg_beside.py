@@ -37,6 +37,7 @@ from partitioning.model import table_parts
 from partitioning.model.placement import MURMUR2, MURMUR3
 from spark_jobs.tables.table_schema import folder
 from tests.backfilled import Batches
+from tests.examples import share
 from tests.histories import Click
 from tests.integration.test_iceberg import asked_for, delta_rows, in_catalogue, rows
 from tests.logs import log_of
@@ -165,7 +166,7 @@ def committed(store: Store, ends: list[str], catalogue: Catalog, changes: Sequen
         raise CommitStateUnknownException
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] if seed else []) for seed in range(6)])
+@pytest.mark.parametrize("seed", share(range(6)))
 def test_any_history_is_followed(seed: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of any size, compactions, swaps and undos; commits that are lost, killed and raced, and versions that
     nobody followed. In the end it is restored to any version, and

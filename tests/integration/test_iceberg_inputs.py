@@ -71,6 +71,7 @@ from tests.bucketed import (
     rewrite,
 )
 from tests.commands import coset, refused, succeeded
+from tests.examples import share
 from tests.followed import told
 from tests.killed import arm
 from tests.landed import land_table
@@ -182,7 +183,7 @@ def batch(store: Store, settings: Settings = DEFAULTS) -> BatchRef | None:
     return ref
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", share([1, 2]))
 def test_any_history_of_two_tables_is_read_as_it_is(lake: Catalog, store: Store, seed: int) -> None:
     random_ = random.Random(seed)
     there = Shop(lake, random_)

@@ -51,6 +51,7 @@ from tests.bucketed import (
 )
 from tests.catalogues import rest_catalogues
 from tests.commands import coset, succeeded
+from tests.examples import share
 from tests.followed import told
 from tests.logs import log_of
 from tests.readers import reader as reader_of
@@ -508,7 +509,7 @@ def test_a_table_that_a_pipeline_publishes_is_read_as_a_table(
 
 
 @pytest.mark.filterwarnings("ignore:Delete operation did not match")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", share(range(3)))
 def test_any_history_of_changing_tables_is_read_as_they_are(lake: Catalog, store: Store, seed: int) -> None:
     random_ = random.Random(seed)
     made, wild = Regions(lake, random_), random_.random() < 0.7

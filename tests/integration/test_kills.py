@@ -35,7 +35,7 @@ from partitioning.documents.stores import store_at
 from tests.as_of import AS_OF, in_time, rows_of
 from tests.backfilled import run_again
 from tests.begun import Begun
-from tests.examples import few
+from tests.examples import few, share
 from tests.forked import coset
 from tests.killed import POINTS, arm, killed_once
 from tests.landed import land_table
@@ -160,7 +160,7 @@ def test_a_run_that_may_open_few_files(
 
 
 # Where it is full: in all of its steps, in the end in none.
-@pytest.mark.parametrize("kilobytes", few([60, 4, *range(12, 280, 16)]))
+@pytest.mark.parametrize("kilobytes", share([60, 4, *range(12, 280, 16)]))
 def test_a_run_whose_store_is_full(kilobytes: int, source: str, tmp_path: Path, counted: list[Counted]) -> None:
     with small_disk(tmp_path, kilobytes) as disk:
         store = store_at(str(disk / "store"))

@@ -34,7 +34,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.values import Value
 from spark_jobs.tables.table_schema import RESIDUE
-from tests.examples import examples
+from tests.examples import examples, share
 from tests.landed import land_file
 from tests.random_pipelines import (
     LAST,
@@ -159,13 +159,13 @@ def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, tmp_path_f
 
 # In both, streams meet whose keys are JSON of other fields; batches are given up and killed.
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [105, 41])
+@pytest.mark.parametrize("seed", share([105, 41]))
 def test_streams_whose_keys_are_in_json_are_not_refused(seed: int, store: Store) -> None:
     assert check_batches(random.Random(seed), store, run_groups) > 1
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [204, 28])
+@pytest.mark.parametrize("seed", share([204, 28]))
 def test_a_sample_runs_on_spark(seed: int, spark_server: SparkServer, store: Store) -> None:
     with Connect(spark_server.address, token=spark_server.token, master="nowhere") as runner:
 

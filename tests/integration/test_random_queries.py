@@ -8,7 +8,7 @@ import pytest
 
 from partitioning.model.graph import Op
 from partitioning.model.meaning import RowKind, meanings
-from tests.examples import few
+from tests.examples import share
 from tests.random_queries import Compared, History, check, history, made
 from tests.soak import soak
 
@@ -20,7 +20,7 @@ LATER = [
 ]
 
 
-@pytest.mark.parametrize("seed", few(SEEDS, always=2))
+@pytest.mark.parametrize("seed", share(SEEDS, always=2))
 def test_a_table_is_the_query_that_is_printed_of_it(seed: int) -> None:
     compared = Compared()
     check(replace(history(seed), late=frozenset(), grown=0), compared)
@@ -28,7 +28,7 @@ def test_a_table_is_the_query_that_is_printed_of_it(seed: int) -> None:
     assert sum(compared.tables[kind] for kind in (RowKind.RECORDS, RowKind.NEWEST, RowKind.ALL)) >= 6
 
 
-@pytest.mark.parametrize("seed", few([*range(30)], always=1))
+@pytest.mark.parametrize("seed", share(range(30)))
 def test_a_table_is_its_query_whatever_leads_to_it_and_is_done_to_it(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,7 +38,7 @@ def test_a_table_is_its_query_whatever_leads_to_it_and_is_done_to_it(
     assert compared.tables
 
 
-@pytest.mark.parametrize("seed", few(LATER, always=2))
+@pytest.mark.parametrize("seed", share(LATER, always=2))
 def test_a_table_that_is_added_later_is_its_query_unless_the_plan_asks_about_it(seed: int) -> None:
     compared = Compared()
     check(history(seed), compared)

@@ -30,6 +30,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model import table_parts
 from tests.begun import Begun
+from tests.examples import share
 from tests.readers import reader
 from tests.trino import trino
 
@@ -354,7 +355,7 @@ def test_vectors_that_no_version_has_any_more_go_with_compaction(trial: Trial) -
     assert read(trial)["key-9"] == 5009
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] if seed else []) for seed in range(6)])
+@pytest.mark.parametrize("seed", share(range(6)))
 def test_any_history_gives_the_newest_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of any size by any number of tasks, with keys that go and come back, tidied up at any time, and merged
     early."""

@@ -283,6 +283,13 @@ def held(traces: Sequence[Trace], folder: Path) -> Held:
     return Held(refused, len(tree.events), states)
 
 
+def allowed(traces: Sequence[Trace], folder: Path) -> list[bool]:
+    """Whether the specification allows each of the traces: what `held` tells, without why."""
+    tree = _Tree(traces)
+    accepted, _, _ = _told(tree, folder)
+    return [way[-1] in accepted for way in tree.ways]
+
+
 def _tame(traces: Sequence[Trace]) -> Iterator[int]:
     return (number for number, trace in enumerate(traces) if trace.tame)
 

@@ -16,6 +16,7 @@ from partitioning.model.streams import Column, Discovered
 from spark_jobs.sql.column_check import check_sql
 from spark_jobs.sql.combined_results import Aggregated
 from spark_jobs.sql.expressions import Rules, parse
+from tests.examples import share
 
 TYPES = {
     "k": "VARCHAR",
@@ -170,7 +171,7 @@ def made(connection: duckdb.DuckDBPyConnection, steps: list[Step], parts: list[i
     return sorted(connection.execute("FROM kept").fetchall(), key=repr)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", share(range(2)))
 def test_a_combine_that_is_planned_is_its_query(seed: int) -> None:
     chance, planned = random.Random(seed), 0
     with duckdb.connect() as connection:

@@ -32,6 +32,7 @@ from partitioning.values import replace
 from spark_jobs.waiting_for_workers import LIMIT
 from spark_jobs.worker_code import installed
 from tests.activity import rows_of
+from tests.examples import share
 from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
 from tests.logs import log_of
@@ -250,7 +251,7 @@ def test_what_is_not_installed_cannot_be_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("gone", ["kill", "terminate", "suspend"])
+@pytest.mark.parametrize("gone", share(["kill", "suspend", "terminate"], 2))
 def test_groups_use_both_hosts_and_an_executor_that_is_killed_evicted_or_stopped_in_mid_task_loses_nothing(
     gone: str, cluster: Standalone, s3: S3Server, tmp_path: Path
 ) -> None:
