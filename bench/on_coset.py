@@ -27,6 +27,7 @@ from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import configuration
 from coset.batches.tables.logs import opened_whole
+from coset.cli.machine import collect_seldom
 from coset.sources.reader import Batch
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -120,14 +121,16 @@ def kernel(workload: Workload) -> Iterator[Run]:
 
 @contextmanager
 def resident(workload: Workload) -> Iterator[Run]:
-    """Whole batches in one Spark application, from landing to published."""
+    """Whole batches in one Spark application, from landing to published, in a process such as the command's."""
+    collect_seldom()
     with Spark(MASTER, memory="4GB") as runner:
         yield partial(_whole_batch, workload, runner, [])
 
 
 @contextmanager
 def without_spark(workload: Workload) -> Iterator[Run]:
-    """Whole batches in a process for each core, from landing to published."""
+    """Whole batches in a process for each core, from landing to published, in a process such as the command's."""
+    collect_seldom()
     with Local(processes=CORES) as runner:
         yield partial(_whole_batch, workload, runner, [])
 

@@ -6,6 +6,7 @@ modules are imported, where it would be lost, or leave half a module behind.
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import resource
@@ -37,6 +38,11 @@ _EXTRAS = {
     "py4j": "spark",
     "pyspark": "spark",
 }
+
+
+def collect_seldom() -> None:
+    """Importing makes many objects that stay: to look for garbage among them, at the usual pace, takes a second."""
+    gc.set_threshold(50_000, 20, 100)
 
 
 def take_over() -> None:

@@ -26,8 +26,7 @@ __all__ = ["app", "backfills", "batches", "checkout", "main", "trial", "upkeep"]
 
 def main() -> None:
     """The entry point of the `coset` command."""
-    # Importing makes many objects that stay: to look for garbage among them, at Python's usual pace, takes a second.
-    gc.set_threshold(50_000, 20, 100)
+    machine.collect_seldom()
     # At its end Python would look through all of them twice more.
     atexit.register(gc.freeze)
     machine.take_over()

@@ -96,8 +96,7 @@ def keyed(write: PlannedWrite, rows: Sequence[pa.RecordBatch]) -> Keyed:
 
 
 def _hashed(values: pa.Array) -> np.ndarray:
-    # Only tasks and publications that write beside rows need it, and have it.
-    from pandas.util import hash_array
+    from pandas.util import hash_array  # noqa: PLC0415  who asks for rows does not need it
 
     texts = values if pa.types.is_binary(values.type) else values.cast(pa.string())
     hashed: np.ndarray = hash_array(texts.fill_null("").to_numpy(zero_copy_only=False), categorize=False)
