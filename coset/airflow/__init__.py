@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from coset.airflow.asset import published
     from coset.airflow.backfill_dag import coset_backfill_dag, coset_undo_dag
     from coset.airflow.batch_dag import coset_dag
-    from coset.airflow.deployment import Place
     from coset.airflow.notifier import CosetNotifier, late
+    from coset.airflow.places import Place
     from coset.airflow.project_dags import coset_dags, coset_verify_dag
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 
 _WHERE = {
     "CosetNotifier": "notifier",
-    "Place": "deployment",
+    "Place": "places",
     "coset_backfill_dag": "backfill_dag",
     "coset_dag": "batch_dag",
     "coset_dags": "project_dags",

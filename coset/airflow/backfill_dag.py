@@ -26,8 +26,9 @@ from coset.airflow.batch_dag import (
     plan_params,
     planned_as,
 )
-from coset.airflow.deployment import BACKFILL, BACKFILL_TAG, TAG, UNDO, Places, docs_folder, store_root
+from coset.airflow.deployment import BACKFILL, BACKFILL_TAG, TAG, UNDO, docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
+from coset.airflow.places import Places
 from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page
 from coset.batches import steps

@@ -15,8 +15,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.types import DagRunType
 
 from coset.airflow.asset import announce, ends_of_publishing
-from coset.airflow.deployment import BACKFILL, TAG, Places, docs_folder, placed, shared, store_root
+from coset.airflow.deployment import BACKFILL, TAG, docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
+from coset.airflow.places import Places, placed, shared
 from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page, shown, shown_on_pages
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed

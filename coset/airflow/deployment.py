@@ -1,13 +1,10 @@
-"""Coset in a deployment of Airflow: its store, the folder of the Data Docs, and which DAGs are those of a pipeline.
-Places: how task groups get to a location.
-"""
+"""Coset in a deployment of Airflow: its store, the folder of the Data Docs, and which DAGs are those of a pipeline."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from airflow.configuration import AIRFLOW_HOME, conf
 
@@ -16,8 +13,6 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.offsets import check_name
-from partitioning.model.plan import TaskGroup
-from partitioning.values import Value
 
 # The tags of all DAGs of Coset, and of those for backfills.
 TAG = "coset"
@@ -70,46 +65,3 @@ def pipeline_of_dag(dag_id: str, tags: Collection[str]) -> str | None:
         return None
     # A backfill's own name is not a pipeline's.
     return name if pipeline_of(name) is None else None
-
-
-class Place(Value, frozen=True):
-    """A location's Spark, by the name of an Airflow connection, or the settings that ask a shared Spark for the
-    location.
-
-    Everybody who sees the DAG sees both, so they must not hold credentials.
-    """
-
-    conn_id: str = "spark_default"
-    conf: Mapping[str, str] = {}
-
-
-# Places by their locations.
-Places = Mapping[str, Place]
-
-
-def shared(groups: Sequence[TaskGroup], places: Places, most: int) -> list[list[TaskGroup]]:
-    """The groups that each of at most so many tasks of Airflow runs one after the other: few as can be, at one place.
-
-    If there are more places than that, each still has a task.
-    """
-    by_place = dict[object, list[TaskGroup]]()
-    for group in groups:
-        by_place.setdefault(placed(group, places).get("location"), []).append(group)
-    size = max(-(-len(groups) // most), 1)
-    while size < len(groups) and sum(-(-len(there) // size) for there in by_place.values()) > most:
-        size += 1
-    return [there[first : first + size] for there in by_place.values() for first in range(0, len(there), size)]
-
-
-def placed(group: TaskGroup, places: Places) -> dict[str, Any]:
-    """The arguments with which a group's operator runs it at its place. Empty if there are no places.
-
-    The place is where the group ran last. If it never ran, or that place is gone, the group's number chooses one.
-    """
-    if not places:
-        return {}
-    location = group.location
-    if location is None or location not in places:
-        location = sorted(places)[group.group % len(places)]
-    place = places[location]
-    return {"location": location, "conn_id": place.conn_id, "conf": dict(place.conf)}

@@ -140,7 +140,7 @@ def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):
 def test_what_a_place_and_its_connection_say_reaches_the_application():
     from airflow.sdk.exceptions import AirflowException
 
-    from coset.airflow.deployment import Place, placed
+    from coset.airflow.places import Place, placed
     from coset.airflow.task_group import TaskGroupOperator
 
     ref = planned()

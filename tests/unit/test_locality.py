@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from coset.airflow.deployment import Place, placed, shared
+from coset.airflow.places import Place, placed, shared
 from partitioning.documents.document import encode
 from partitioning.documents.receipts import GroupLocality, locations
 from partitioning.errors import Refused
