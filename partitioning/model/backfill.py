@@ -113,12 +113,12 @@ def _columns(row: str) -> dict[str, str]:
 class TableComparison(Difference, frozen=True, kw_only=True):
     """The rows that a batch wrote to a table before, and those that it writes now.
 
-    If a `step` is given, these are all rows of an upserted table: others changed it, and the step keeps its rows.
+    Those `of_others` are all rows of an upserted table that others changed, and the rows that its step keeps.
     """
 
     batch: int
     table: str
-    step: str | UnsetType = UNSET
+    of_others: Literal[True] | UnsetType = UNSET
 
 
 class StateComparison(Difference, frozen=True, kw_only=True):
@@ -204,13 +204,13 @@ class Comparison(Document, frozen=True):
 
     @property
     def kept_otherwise(self) -> tuple[str, ...]:
-        """The steps whose state differs from the one that later batches continued from, or from their table."""
-        return (*(state.step for state in self.states if not state.stays), *self.taken_back.values())
+        """The steps whose state differs from the one that later batches continued from."""
+        return tuple(state.step for state in self.states if not state.stays)
 
     @property
-    def taken_back(self) -> dict[str, str]:
-        """The upserted tables in which changes of others are taken back, with the steps that keep their rows."""
-        return {table.table: table.step for table in self.tables if isinstance(table.step, str)}
+    def taken_back(self) -> tuple[str, ...]:
+        """The upserted tables in which changes of others are taken back."""
+        return tuple(table.table for table in self.tables if table.of_others is True)
 
     @property
     def compared_with(self) -> dict[int, str]:

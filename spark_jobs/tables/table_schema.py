@@ -35,6 +35,8 @@ from partitioning.model.root_names import TABLES
 # The partition column of an upserted table: the residue of a row's key.
 RESIDUE = "_residue"
 _LINEAGE = (pa.field("_batch", pa.int64()), pa.field("_task", pa.int32()))
+# The hash of a null.
+_NULL = np.uint64(0xD1B54A32D192ED03)
 # A key of several columns is a number in this base; hashes are added up by halves, which do not overflow.
 _SPREAD, _HALF, _LOW = np.uint64(0x9E3779B97F4A7C15), np.uint64(32), np.uint64(2**32 - 1)
 _WIDER = {
@@ -90,7 +92,7 @@ def keyed(write: PlannedWrite, rows: Sequence[pa.RecordBatch]) -> Keyed:
     for batch in rows:
         hashed = np.zeros(len(batch), np.uint64)
         for column in batch.select(schema.names).cast(schema).columns:
-            hashed = hashed * _SPREAD + _hashed(column)
+            hashed = _mixed(hashed * _SPREAD + _hashed(column))
         digest += (int((hashed >> _HALF).sum()) << 32) + int((hashed & _LOW).sum())
     return Keyed(sum(map(len, rows)), f"{digest % MODULUS:016x}")
 
@@ -100,8 +102,14 @@ def _hashed(values: pa.Array) -> np.ndarray:
 
     texts = values if pa.types.is_binary(values.type) else values.cast(pa.string())
     hashed: np.ndarray = hash_array(texts.fill_null("").to_numpy(zero_copy_only=False), categorize=False)
-    hashed += values.is_null().to_numpy(zero_copy_only=False)
-    return hashed
+    return np.where(values.is_null().to_numpy(zero_copy_only=False), _NULL, hashed)
+
+
+def _mixed(hashed: np.ndarray) -> np.ndarray:
+    """Without it keys that have their columns' values in another pairing would add up alike (splitmix64)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(hashed ^ (hashed >> np.uint64(31)))
 
 
 # A file ends with the length of its footer and four letters.

@@ -20,6 +20,7 @@ from coset.batches.publication import abandon
 from coset.batches.tables import logs
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.handing_over import hand_over
+from coset.batches.tables.others import accept
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -148,6 +149,16 @@ def test_files_of_small_batches_are_put_together_as_what_steps_keep_is(trial: Tr
         batch(trial, [record(8 * at + n, at) for n in range(8)])
     assert [since(trial, at) for at in range(8, 12)] == [None, None, 7, None]
     assert read(trial) == right | {f"key-{key}": 1000 * (key // 8) + key for key in range(64, 96)}
+
+
+def test_what_others_changed_stays_while_batches_have_other_keys(trial: Trial) -> None:
+    batch(trial, [record(n, 1) for n in range(5)])
+    table(trial).delete("k = 'key-3'")
+    accept(store_at(trial.root), "people", table(trial).version(), who="me", why="asked to be forgotten")
+    for at in range(2, 6):
+        trial.land({"people": [record(10 * at + n, at) for n in range(5)]})
+        trial.run(Settings.parse(scheme="tasks(3)"))
+        assert "key-3" not in read(trial)
 
 
 def test_other_numbers_of_tasks_and_tables_that_are_rewritten_from_now_on(trial: Trial) -> None:

@@ -187,8 +187,16 @@ def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_t
     (digest,) = re.findall(r"--approve (sha256:[0-9a-f]+)", told)
     coset(place, "swap", file, "0", "--approve", digest, "--why", "to see")
     assert "is its query" in coset(place, "verify", file, "--table", "newest")
-    coset(place, "undo", file, "0", "--why", "to see")
-    assert "the rows of 2 keys differ" in coset(place, "verify", file, "--table", "newest", code=3)
+    if cascade:
+        coset(place, "undo", file, "0", "--why", "to see")
+        assert "the rows of 2 keys differ" in coset(place, "verify", file, "--table", "newest", code=3)
+    # What others did is there again, so the rows of the next batch are not counted; or it is not, and they are.
+    land(place, 3)
+    coset(place, "run", file, "--runner", "local")
+    assert ("newest has rows that somebody accepted" in coset(place, "report", file)) is cascade
+    if not cascade:
+        later = coset(place, "undo", file, "0", "--why", "to see", code=3)
+        assert "were taken back, and batches up to 3 come later" in later
 
 
 def test_who_may_only_read_is_told_the_answer_and_that_nobody_remembers_it(place: Trial, tmp_path: Path) -> None:

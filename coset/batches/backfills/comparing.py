@@ -165,7 +165,7 @@ def _changed_by_others(store: Store, backfill: Backfill, before: Ledger, kept: S
             was, now = (_without(each, {*each.schema.names} - columns) for each in (old, new))
             found = compared(was, now, write.declared.key, were.private)
         if not found.same:
-            yield TableComparison(*astuple(found), batch=last, table=table, step=write.declared.step)
+            yield TableComparison(*astuple(found), batch=last, table=table, of_others=True)
 
 
 def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:

@@ -19,7 +19,7 @@ from coset.batches.tables.others import check_untouched
 from coset.batches.tables.owners import Owner
 from partitioning import commands
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Backfills, Run
+from partitioning.commands import Backfills, Run, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -71,7 +71,17 @@ def turn_blockers(
     repaired, first_one = backfill.repaired is True, backfill.batches[0]
     cascade = commands.BackfillAsking(backfill.pipeline, first_one, cascade=True, repaired=repaired)
     again = ("run them too: " if to is SwapKind.SWAP else back, cascade)
-    if changed and (newest := newest_dependent(store, backfill.pipeline)) != backfill.batches[-1]:
+    newest = newest_dependent(store, backfill.pipeline)
+    if comparison.taken_back and newest != backfill.batches[-1]:
+        listed, is_swap = ", ".join(comparison.taken_back), to is SwapKind.SWAP
+        taken = f"changes of others in {listed} {'would be' if is_swap else 'were'} taken back"
+        what, where = (
+            f"{taken}, and batches up to {newest} come later",
+            f"batch {backfill.batches[-1]} of {backfill.pipeline}",
+        )
+        advice: Then = again if is_swap else "change the rows once more as others did, and accept that"
+        yield Finding.of(Kind.BACKFILL_LATER, what, where, advice, tables=comparison.taken_back, newest=newest)
+    if changed and newest != backfill.batches[-1]:
         what = f"it changes the state of {', '.join(changed)}, on which later batches, up to {newest}, depend"
         where = f"batch {backfill.batches[-1]} of {backfill.pipeline}"
         yield Finding.of(Kind.BACKFILL_LATER, what, where, again, changed=changed, newest=newest)

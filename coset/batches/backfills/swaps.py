@@ -211,7 +211,7 @@ def _checked(
     findings += turn_blockers(store, backfill, comparison, to, decided, changed, half_done=half_done)
     if findings:
         raise Refused(*findings)
-    batches, keeps = backfill.batches, bool(changed)
+    batches, keeps = backfill.batches, bool(changed or comparison.taken_back)
     swap = Swap(
         backfill.pipeline,
         len(decided),

@@ -32,7 +32,7 @@ from coset.batches.tables.logs import (
     partitioned_by,
 )
 from coset.batches.tables.noting import noted
-from coset.batches.tables.owners import Owner, adopt, application, check_owner, check_rules
+from coset.batches.tables.owners import Owner, acceptance, accepted_up_to, adopt, application, check_owner, check_rules
 from coset.sources.s3 import AGAIN
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
@@ -90,7 +90,8 @@ class Change:
 
     `takes` says whether it may remove files. `columns` are the table's new columns, by default those of the write.
     `dead` has the rows of files that are dead from then on; files that had dead rows may come `again`. The
-    commit says in what buckets a table `lies`, if so.
+    commit says in what buckets a table `lies`, if so. `accepted` is the version up to which the rows have what others
+    did then, by acceptance: -1 if they have nothing of it; as before if None.
     """
 
     actions: list[AddAction | RemoveAction]
@@ -101,6 +102,7 @@ class Change:
     dead: Sequence[DeadRows] = ()
     again: Sequence[LiveFile] = ()
     lies: str | None = None
+    accepted: int | None = None
 
     def lying(self, buckets: Buckets | None) -> Change:
         """It, saying in what buckets the table's rows are then."""
@@ -126,7 +128,7 @@ class Change:
         if write.declared.mode.only_adds:
             return cls(actions, "append")
         if write.anew or not write.declared.mode.keeps:
-            return cls(actions, "overwrite", takes=True)
+            return cls(actions, "overwrite", takes=True, accepted=-1)
         if whole:
             return cls(actions, "overwrite", [(RESIDUE, "in", whole)], takes=True, dead=dead)
         return cls(actions, "append", takes=bool(dead), dead=dead)
@@ -176,6 +178,13 @@ def commit(
     )
 
 
+def _accepted(table: TableLog, name: str, version: int | None) -> list[Transaction]:
+    """The transaction that says up to which version a table has what others did, if a commit changes that."""
+    if version is None or version == accepted_up_to(table, name):
+        return []
+    return [Transaction(acceptance(name), version)]
+
+
 def carry_out(
     where: str,
     write: PlannedWrite,
@@ -211,7 +220,10 @@ def carry_out(
                     partition_filters=change.filters,
                     commit_properties=CommitProperties(
                         custom_metadata=metadata | ({} if change.lies is None else {BUCKETS: change.lies}),
-                        app_transactions=[Transaction(*transaction)],
+                        app_transactions=[
+                            Transaction(*transaction),
+                            *_accepted(table, write.declared.table, change.accepted),
+                        ],
                     ),
                     post_commithook_properties=PostCommitHookProperties(
                         create_checkpoint=not change.is_noted, cleanup_expired_logs=False

@@ -16,7 +16,7 @@ from coset.batches.tables.held import deleted, files_held, held_in
 from coset.batches.tables.live_files import LiveFile, identity, live_files, vector_files
 from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import opened, opened_at
-from coset.batches.tables.owners import Owner, application
+from coset.batches.tables.owners import Owner, accepted_up_to, application
 from coset.sources.files import Files
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
@@ -99,7 +99,7 @@ def replace_rows(
     store: Store, swap: Swap, write: PlannedWrite, files: Sequence[Artefact], buckets: Buckets | None
 ) -> int:
     """Replace all files of an upserted table in one Delta commit, and return its version. Raises as `exchange`."""
-    change = Change([added(file, write) for file in files if file.records], "overwrite", takes=True)
+    change = Change([added(file, write) for file in files if file.records], "overwrite", takes=True, accepted=-1)
     return _swapped(store, swap, write, lambda _: change.lying(buckets))
 
 
@@ -108,8 +108,11 @@ def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) ->
 
     Raises Refused if such a file was removed since, and as `exchange`.
     """
-    files, columns = check_version(store, write.declared.table, version)
-    change = Change([], "overwrite", takes=True, columns=columns, again=files)
+    table = write.declared.table
+    files, columns = check_version(store, table, version)
+    with opened_at(folder(store, table), version) as old:
+        accepted = accepted_up_to(old, table)
+    change = Change([], "overwrite", takes=True, columns=columns, again=files, accepted=accepted)
     return _swapped(store, swap, write, lambda log: change.lying(buckets_in(log, version)))
 
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, Transaction
 
 from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import identity
 from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import Logs, opened, opened_there
-from coset.batches.tables.owners import earlier_owners
+from coset.batches.tables.owners import acceptance, accepted_up_to, earlier_owners, in_python
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import AcceptChanges, HandOver, Then
 from partitioning.documents.ledger import Ledger
@@ -105,19 +105,9 @@ def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None
             partition_by=table.metadata().partition_columns,
             commit_properties=CommitProperties(
                 custom_metadata={_ACCEPTED: str(version), "coset.who": who, "coset.why": why},
-                app_transactions=[Transaction(_acceptance(name), version)],
+                app_transactions=[Transaction(acceptance(name), version)],
             ),
         )
-
-
-def accepted_up_to(table: DeltaTable, name: str) -> int:
-    """The version up to which somebody accepted what others did last. -1 if nobody did."""
-    version: int | None = table.transaction_version(_acceptance(name))
-    return -1 if version is None else version
-
-
-def _acceptance(name: str) -> str:
-    return f"{name}:accepted"
 
 
 def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping[str, tuple[str, str]]:
@@ -142,7 +132,7 @@ def _removed(data: bytes) -> set[str]:
 
 
 def _restoring(table: TableLog, version: int) -> str:
-    return f'`DeltaTable("{table.table_uri.rstrip("/")}", storage_options=…).restore({version})`'
+    return f"`{in_python(table.table_uri)}.restore({version})`"
 
 
 def _changes(table: TableLog, write: Write, pipeline: str) -> Iterator[Finding]:

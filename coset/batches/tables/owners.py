@@ -196,4 +196,24 @@ def _expect_instead(where: str, call: str) -> str:
 
 def _alter(where: str, call: str) -> str:
     """A line of Python that changes a table, for people to run."""
-    return f'`DeltaTable("{where}", storage_options=…).alter.{call}`'
+    return f"`{in_python(where)}.alter.{call}`"
+
+
+def in_python(where: str) -> str:
+    """A table in a line of Python, for people to run.
+
+    >>> in_python("s3://lake/tables/spent/")
+    'DeltaTable("s3://lake/tables/spent")'
+    """
+    return f'DeltaTable("{where.rstrip("/")}")'
+
+
+def accepted_up_to(table: DeltaTable, name: str) -> int:
+    """The version up to which somebody accepted what others did last. -1 if nobody did."""
+    version: int | None = table.transaction_version(acceptance(name))
+    return -1 if version is None else version
+
+
+def acceptance(name: str) -> str:
+    """The application of the transaction that says up to which version changes were accepted."""
+    return f"{name}:accepted"

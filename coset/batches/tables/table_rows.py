@@ -15,7 +15,8 @@ from coset.batches.tables.held import deleted
 from coset.batches.tables.live_files import LiveFile, has_vectors, live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened, opened_at, opened_whole
-from coset.batches.tables.others import accepted_up_to, changes
+from coset.batches.tables.others import changes
+from coset.batches.tables.owners import accepted_up_to
 from coset.batches.tables.table_reader import count_live, live_rows
 from coset.sources.plain_arrays import legible
 from partitioning.documents.ledger import Ledger
@@ -29,6 +30,7 @@ from partitioning.model.receipt import MODULUS, Artefact, Made, Role, TaskReceip
 from partitioning.model.table_mode import Updates
 from partitioning.model.table_parts import TablePart
 from partitioning.sections import many
+from partitioning.values import replace
 from spark_jobs.engine.task_database import connect
 from spark_jobs.tables.table_schema import RESIDUE, folder, keyed
 
@@ -96,7 +98,10 @@ def parts_held(store: Store, writes: Iterable[Write], logs: Logs | None = None) 
     for write in (write for write in writes if write.updates is Updates.BESIDE):
         with opened(folder(store, write.table), logs) as table:
             if table is not None:
-                held[write.table] = parts_of(live_files(table))
+                parts = parts_of(live_files(table))
+                # Rows that others changed stay as they are until their partition is written again.
+                kept = accepted_up_to(table, write.table) < 0
+                held[write.table] = parts if kept else tuple(replace(part, base=None) for part in parts)
     return held
 
 
