@@ -146,7 +146,8 @@ def _changes(table: TableLog, write: Write, pipeline: str) -> Iterator[Finding]:
         # Restoring also restores the owner, so a version that hands the table over is passed.
         handed = {entry.version for entry in entries if entry.is_handed_over}
         before = next(version for version in range(others[0].version - 1, -1, -1) if version not in handed)
-        then = (f"take it back: {_restoring(table, before)}; or, if it is to stay, ", accepted)
+        stays = "is to stay until a batch writes over it" if write.mode.by_key else "is to stay"
+        then = (f"take it back: {_restoring(table, before)}; or, if it {stays}, ", accepted)
     for entry in others:
         what = f"version {entry.version} of the table is not by pipeline {pipeline!r}: {_told(entry)}"
         yield Finding.of(Kind.TABLE_CHANGED, what, where, then, table=name, version=entry.version)
