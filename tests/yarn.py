@@ -130,7 +130,7 @@ def _configured(folder: Path) -> str:
         "yarn.nodemanager.resource.cpu-vcores": "4",
         "yarn.nodemanager.vmem-check-enabled": "false",
         # Otherwise a disk that is nearly full is one to do nothing on.
-        "yarn.nodemanager.disk-health-checker.enable": "false",
+        "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
         "yarn.resourcemanager.scheduler.class": f"{_SERVER}.{scheduler}.fifo.FifoScheduler",
         "yarn.scheduler.minimum-allocation-mb": "128",
     }
