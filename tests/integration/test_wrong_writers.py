@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from coset.batches import steps
 from coset.batches.attempt import BatchRef
-from coset.sources import rows
+from coset.sources import parts_reader
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.words import WriteMode
@@ -232,7 +232,7 @@ def forged(receipt: Receipt, forge: Callable[[Artefact], Artefact]) -> Receipt:
 
 
 def test_chunks_are_put_together_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_CHUNK", 100)
+    monkeypatch.setattr(parts_reader, "_CHUNK", 100)
     run_and_publish(planned(store))
 
 
