@@ -90,8 +90,8 @@ class Change:
 
     `takes` says whether it may remove files. `columns` are the table's new columns, by default those of the write.
     `dead` has the rows of files that are dead from then on; files that had dead rows may come `again`. The
-    commit says in what buckets a table `lies`, if so. `accepted` is the version up to which the rows have what others
-    did then, by acceptance: -1 if they have nothing of it; as before if None.
+    commit says in what buckets a table `lies`, if so. `accepted` is the version up to which changes of others are
+    accepted then: -1 if the rows have none of them; as before if None.
     """
 
     actions: list[AddAction | RemoveAction]
@@ -179,7 +179,7 @@ def commit(
 
 
 def _accepted(table: TableLog, name: str, version: int | None) -> list[Transaction]:
-    """The transaction that says up to which version a table has what others did, if a commit changes that."""
+    """The transaction for the version up to which changes of others are accepted, if a commit changes it."""
     if version is None or version == accepted_up_to(table, name):
         return []
     return [Transaction(acceptance(name), version)]
