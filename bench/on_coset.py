@@ -19,9 +19,9 @@ from bench.making import upload
 from bench.party import CORES, MASTER, Left, Run
 from bench.workload import WITHIN_SECONDS, Query, Workload
 from coset.batches import steps
-from coset.batches.attempt import LoadedBatch
 from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch, silently
+from coset.batches.ref import LoadedBatch
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from bench.asked import SOURCE, STORE, SUBJECTS, Asked, Request, by_subject, counted, in_words, land_views
 from bench.measure import measured
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.cli.output import Table, show
 from partitioning.authoring.pipeline import Pipeline

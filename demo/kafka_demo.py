@@ -20,9 +20,9 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from coset.batches.attempt import BatchRef
 from coset.batches.interpreter import run_batch
 from coset.batches.planning import take_up
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.cli.output import Table, show, show_error, step
 from coset.sources.file_columns import columns_of

@@ -27,11 +27,11 @@ from expectations.colocation import (
     UNDER,
     ExpectKeysToHashToTheirPartition,
     ExpectKeysToMeetInOneTask,
-    schema_id_of,
 )
 from expectations.continuity import ExpectGapsToBeEmpty
 from expectations.coverage import CoverageExpectation, ExpectRecordsToHaveKeys, ExpectRecordsToLieWhereTheirKeysHash
 from expectations.judging import TableExpectation
+from expectations.key_hashes import schema_id_of
 from expectations.questions import Question
 from expectations.ready_made import FigureExpectation
 from partitioning.commands import BackfillAsking, Command, Records, Replan, Report, Run, backfill_of

@@ -13,7 +13,7 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 
 from coset.sources.rows import Rows, each_row
-from expectations import continuity, coverage
+from expectations import continuity, coverage, production
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.ready_made import FigureExpectation
 from partitioning.commands import Command, Replan
@@ -134,15 +134,15 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     if evidence.rows:
         yield _about_rows(plan, pd.DataFrame(evidence.rows))
     if evidence.balanced:
-        yield Question("Balance of tables", _balances(evidence.balanced), [coverage.ExpectRowsOfTablesToBalance()])
+        yield Question("Balance of tables", _balances(evidence.balanced), [production.ExpectRowsOfTablesToBalance()])
     if evidence.queries:
         held = pd.DataFrame(evidence.queries, columns=["table", "rows", "unseen", "key", "there", "right"])
-        yield Question("Queries of tables", held, [coverage.ExpectTablesToBeTheirQueries()])
+        yield Question("Queries of tables", held, [production.ExpectTablesToBeTheirQueries()])
     yield Question("Placement", evidence.coverage, [coverage.ExpectRecordsToLieWhereTheirKeysHash()])
     if len(evidence.produced):
-        yield Question("Production", evidence.produced, [coverage.ExpectRowsToBeWrittenAsTheyWereMade()])
+        yield Question("Production", evidence.produced, [production.ExpectRowsToBeWrittenAsTheyWereMade()])
     if len(evidence.migrated):
-        yield Question("Migration", evidence.migrated, [coverage.ExpectKeysToBeMigratedOnce()])
+        yield Question("Migration", evidence.migrated, [production.ExpectKeysToBeMigratedOnce()])
     if len(evidence.closed):
         yield Question("Over in time", evidence.closed, [continuity.ExpectWhatIsOverToBeGivenOnce()])
     yield from _about_keys(plan, evidence)
@@ -189,7 +189,7 @@ def _balances(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
 
 def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:
     allowed = plan.allowed
-    keep = coverage.ExpectTablesToKeepTheirRows(rows=allowed.rows, percent=allowed.percent)
+    keep = production.ExpectTablesToKeepTheirRows(rows=allowed.rows, percent=allowed.percent)
     much = [row.table for row in each_row(rows) if allowed.is_too_much(row.before, row.after)]
     return Question("Rows of tables", rows, [keep], then=Replan(plan.pipeline, take_away=tuple(much)))
 

@@ -15,7 +15,8 @@ from typing import BinaryIO
 
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.placement import Framing, HashName, KeyField, KeySchema, hash_schema, json_fields
+from partitioning.model.key_schemas import Framing, KeyField, KeySchema
+from partitioning.model.placement import HashName, hash_schema, json_fields
 
 FRAME = struct.Struct(">bI")
 

@@ -31,7 +31,8 @@ from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_database import connect
 from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.engine.writers import Writers
-from spark_jobs.row_routing import COUNT, MARKS, ORDER, PLACE, Given, keys_given
+from spark_jobs.given import PLACE, Given, keys_given
+from spark_jobs.row_routing import COUNT, MARKS, ORDER
 
 ANSWERS = pa.schema([(PLACE, pa.int32()), ("answer", pa.binary())])
 # The table with the keys of the function's input rows.

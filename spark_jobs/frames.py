@@ -37,7 +37,8 @@ from partitioning.model.private import without_values
 from partitioning.model.receipt import Artefact, TaskReceipt
 from partitioning.values import replace
 from spark_jobs.finishing import ANSWERS, Answering, Finishing, finishing
-from spark_jobs.row_routing import MARKS, ORDER, PLACE, ROW, Given, RowRouting, frame_schema, reading, routing
+from spark_jobs.given import PLACE, ROW, Given, frame_schema, reading
+from spark_jobs.row_routing import MARKS, ORDER, RowRouting, routing
 
 if TYPE_CHECKING:  # its imports are installed only where a Spark server is used
     from pyspark.sql.connect.session import SparkSession as RemoteSession

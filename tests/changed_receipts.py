@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.documents.document import encode
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.values import replace

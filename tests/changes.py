@@ -21,8 +21,8 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import ends, publication, steps
-from coset.batches.attempt import BatchRef
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.tables.handing_over import hand_over
 from coset.sources.s3 import storage_options

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings

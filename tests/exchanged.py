@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from partitioning.explain.reason_texts import exchange_because, moved
 from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.planning.exchanges.versions import Cut
+from partitioning.planning.exchanges.cuts import Cut
 
 TASKS = 3
 PlaceOf = Callable[[str, str, int], int]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.sources.files import Files
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

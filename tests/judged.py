@@ -15,7 +15,7 @@ from typing import Any, ParamSpec
 import pytest
 
 from coset.batches import publication, steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.errors import Refused
 
 COVERED = "expect_offsets_to_be_covered_exactly_once"

@@ -62,8 +62,8 @@ def arm(point: str, by: signal.Signals = signal.SIGKILL) -> None:
 
         owners, name, when = (DeltaTable,), "create_write_transaction", always
     else:
+        from partitioning.documents.folder_store import FolderStore
         from partitioning.documents.s3_store import S3Store
-        from partitioning.documents.stores import FolderStore
 
         ending = f"/{effect}.json" if effect.startswith("group-") else f"/{effect}s/"
         owners, name = (FolderStore, S3Store), "put_new"

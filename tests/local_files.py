@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.documents.stores import etag_of
+from partitioning.documents.folder_store import etag_of
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import InputFile
 

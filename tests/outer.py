@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.publication import abandon
+from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger

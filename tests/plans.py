@@ -14,8 +14,8 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.takes import Task, takes
 from partitioning.model.task_engine import Engine
-from partitioning.planning.kept_columns import Earlier
 from partitioning.planning.planner import plan_batch
+from partitioning.planning.returned import Earlier
 from partitioning.planning.stages.draft import StateSnapshot
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))

@@ -28,7 +28,7 @@ from coset.batches.backfills.actions import Asked
 from coset.batches.interpreter import silently
 from coset.batches.runners.local import Local
 from coset.batches.tables.compaction import compact
-from coset.batches.tables.table_rows import first_rows
+from coset.batches.tables.first_rows import first_rows
 from coset.testing.runs import Landed, Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

@@ -7,9 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from coset.batches import publication, steps
-from coset.batches.attempt import Attempt, BatchRef
+from coset.batches.attempt import Attempt
 from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch, silently
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
 from partitioning.authoring.pipeline import Pipeline

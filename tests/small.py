@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psutil
 import pyarrow as pa
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan

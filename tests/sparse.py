@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from coset.batches.attempt import BatchRef
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store

@@ -10,7 +10,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.plan import Stage
 from partitioning.model.reasons import Unplaced
-from partitioning.planning.exchanges.versions import Cut
+from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages.stages import Stages, cut
 from tests.plans import COLUMNS
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch, Reader
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedWrite

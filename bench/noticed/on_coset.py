@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from bench.noticed.outcome import Outcome, Run, Verdict
 from bench.noticed.topics import KEY, PARTITIONS, Fault, Rows, Topics
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.interpreter import run_batch, silently
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
 from partitioning.authoring.pipeline import Pipeline

@@ -20,7 +20,7 @@ from partitioning.texts import environment
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from coset.batches.attempt import BatchRef
+    from coset.batches.ref import BatchRef
     from partitioning.authoring.pipeline import Pipeline
 
 # The greatest size of an event as JSON. Each run that it starts carries it.

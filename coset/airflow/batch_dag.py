@@ -22,7 +22,6 @@ from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page, shown, shown_on_pages
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
 from coset.batches import reported, steps
-from coset.batches.attempt import BatchRef
 from coset.batches.interpreter import (
     PLAN,
     PUBLISH,
@@ -36,7 +35,8 @@ from coset.batches.interpreter import (
     in_turns,
     steps_of,
 )
-from coset.batches.pace import Turns
+from coset.batches.ref import BatchRef
+from coset.batches.turns import Turns
 from coset.reports import next_steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import ASKED, DEFAULTS, Settings

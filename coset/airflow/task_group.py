@@ -12,10 +12,10 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from coset.airflow.shown import say, shown
-from coset.batches.attempt import BatchRef
-from coset.batches.pace import Turns, group_work
+from coset.batches.ref import BatchRef
 from coset.batches.runners.given_settings import checked
 from coset.batches.runners.runner import KUBERNETES, SERVER
+from coset.batches.turns import Turns, group_work
 from partitioning.errors import Conflict, CosetError, Refused
 from partitioning.kinds import Kind
 

@@ -1,21 +1,16 @@
-"""An attempt of a batch: its plan, the receipts of its task groups, and the files that these name. A reference to a
-batch, which is all that its steps pass to each other.
-"""
+"""An attempt of a batch: its plan, the receipts of its task groups, and the files that these name."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from partitioning.commands import Replan, Run, Status
 from partitioning.documents.document import digest
-from partitioning.documents.ledger import Ledger, open_plan
-from partitioning.documents.store import Store
+from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.backfill import Swap
 from partitioning.model.figures import effort_of
 from partitioning.model.journal import Effort
 from partitioning.model.plan import Plan
@@ -23,70 +18,7 @@ from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt
 from partitioning.model.root_names import TABLES
 
 if TYPE_CHECKING:  # it imports Delta's library
-    from coset.batches.tables.logs import Logs
-
-
-@dataclass(slots=True)
-class HandedOver:
-    """What a step of a batch hands over to those that follow it in the same process.
-
-    The `audited` attempt is open and all its receipts fit the plan. The files of the `checked` attempt are in the store
-    as its receipts say; tables were as in the `logs`. All swaps that are `decided` are carried out.
-    """
-
-    audited: int | None = None
-    checked: int | None = None
-    logs: Logs | None = None
-    decided: Sequence[Swap] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRef:
-    """A batch, by the URI of its plan and the digest that the plan must have."""
-
-    plan_uri: str
-    digest: str
-
-    @classmethod
-    def of(cls, store: Store, plan: Plan) -> BatchRef:
-        """The reference to a stored plan."""
-        ledger = Ledger(store, plan.pipeline)
-        return cls(ledger.uri(ledger.key("plans", plan.batch)), digest(plan))
-
-    def load(self) -> tuple[Ledger, Plan]:
-        """The ledger and the plan. Raises Refused if the plan is missing or has another digest."""
-        return open_plan(self.plan_uri, self.digest)
-
-    def in_hand(self) -> LoadedBatch:
-        """The same for several steps in one process, which load it once. Raises as `load`."""
-        return LoadedBatch(self.plan_uri, self.digest, *self.load())
-
-    @property
-    def handed(self) -> HandedOver:
-        """What the step before has handed over: nothing, as it may have been another process, long ago."""
-        return HandedOver()
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedBatch(BatchRef):
-    """A batch whose ledger and plan are loaded. What its ledger has read stays read, and its steps go on from each
-    other."""
-
-    ledger: Ledger
-    plan: Plan
-    handed: HandedOver = field(default_factory=HandedOver, compare=False)
-
-    @classmethod
-    def of(cls, store: Store, plan: Plan) -> LoadedBatch:
-        """A stored plan, with what the store has read until now."""
-        bare = BatchRef.of(store, plan)
-        return cls(bare.plan_uri, bare.digest, Ledger(store, plan.pipeline), plan)
-
-    def load(self) -> tuple[Ledger, Plan]:
-        return self.ledger, self.plan
-
-    def in_hand(self) -> LoadedBatch:
-        return self
+    pass
 
 
 class Attempt:

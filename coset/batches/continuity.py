@@ -21,10 +21,11 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.model.gaps import Explained
 from partitioning.model.graph import Graph
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.read_ends import End, Ends, Explained, StreamProgress
+from partitioning.model.read_ends import End, Ends, StreamProgress
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Stream
 from partitioning.model.watermarks import LatestTimes, Watermark

@@ -14,9 +14,10 @@ from tempfile import TemporaryFile
 from typing import assert_never
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
-from coset.batches.pace import Pace, Turns, Unbound, group_work
+from coset.batches.pace import Pace, Unbound
+from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
+from coset.batches.turns import Turns, group_work
 from coset.reports import next_steps
 from coset.sources.counting import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline

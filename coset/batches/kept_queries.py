@@ -18,7 +18,8 @@ from coset.batches.attempt import Attempt
 from coset.batches.compared_rows import rows_of
 from coset.batches.kept import KeptState, kept_states, rows_kept, states_of
 from coset.batches.result_rows import table_files
-from coset.batches.tables.table_rows import all_rows, rows_left
+from coset.batches.tables.first_rows import all_rows
+from coset.batches.tables.table_rows import rows_left
 from partitioning.documents.ledger import Ledger
 from partitioning.explain.table_query import logical_sql
 from partitioning.model.composite_key import canonical, key_parts

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 
 from coset.sources.landed_keys import making_keys
 from coset.sources.plain_arrays import texts_of_uuids
-from expectations.colocation import schema_id_of
+from expectations.key_hashes import schema_id_of
 from partitioning.errors import Refused
 from partitioning.model.composite_key import bad_part
+from partitioning.model.key_schemas import KeySchema, key_schema
 from partitioning.model.placement import (
     CRC32,
     JSON,
@@ -29,9 +30,7 @@ from partitioning.model.placement import (
     OPAQUE,
     HashName,
     KeyFormat,
-    KeySchema,
     json_hash,
-    key_schema,
     possible_hashes,
     schema_hash,
 )

@@ -51,7 +51,7 @@ from partitioning.planning.stages.draft import StateSnapshot
 from partitioning.sections import many
 from spark_jobs.engine.occasions import now, occasion
 from spark_jobs.sql.column_check import check_sql
-from spark_jobs.sql.database import engine
+from spark_jobs.sql.engines import engine
 from spark_jobs.sql.left_columns import with_columns
 
 T = TypeVar("T")

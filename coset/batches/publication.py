@@ -29,7 +29,8 @@ from partitioning.model.plan import Plan
 from partitioning.model.receipt import Artefact, Role, latest_times
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from spark_jobs.engine.occasions import now, occasion
-from spark_jobs.tables.table_schema import folder, footer_in, seal, table_schema
+from spark_jobs.tables.footers import footer_in, seal
+from spark_jobs.tables.table_schema import folder, table_schema
 
 __all__ = ["abandon", "decide", "publish", "transaction_version"]
 

@@ -12,11 +12,12 @@ from itertools import chain
 
 from msgspec import UNSET
 
-from coset.batches.attempt import Attempt, BatchRef
+from coset.batches.attempt import Attempt
 from coset.batches.backfills import swaps
 from coset.batches.backfills.request import backfills, put
 from coset.batches.interpreter import Show
 from coset.batches.kept import kept_states
+from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner, check_runs
 from coset.sources.files import Files
 from coset.sources.pinned import not_as_planned

@@ -8,11 +8,12 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from coset.batches.attempt import Attempt, BatchRef
+from coset.batches.attempt import Attempt
 from coset.batches.planning import take_up
+from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
-from coset.batches.tables.table_rows import in_order
+from coset.batches.tables.first_rows import in_order
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

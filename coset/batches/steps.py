@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 from coset.batches import reported
-from coset.batches.attempt import Attempt, BatchRef, LoadedBatch
+from coset.batches.attempt import Attempt
 from coset.batches.pace import balanced, found_by, warned
+from coset.batches.ref import BatchRef, LoadedBatch
 from coset.lineage import emitting
 from coset.reports import next_steps
 from coset.sources.counting import Counting, uncounted

@@ -10,10 +10,10 @@ from coset.batches.ends import balance, ends_after, known_after
 from coset.sources.files import Files
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
+from partitioning.model.gaps import covers
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import any_of, each_of, hash_schema
 from partitioning.model.plan import Plan
-from partitioning.model.read_ends import covers
 from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows

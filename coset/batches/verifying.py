@@ -16,15 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coset.batches.attempt import Attempt, BatchRef
+from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import half, newest_shown
 from coset.batches.code import with_code
 from coset.batches.compared_rows import nearly, netted, rows_of
 from coset.batches.planning import result_columns
+from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
 from coset.batches.tables.batch_versions import version_of_batch
-from coset.batches.tables.table_rows import all_rows
+from coset.batches.tables.first_rows import all_rows
 from coset.batches.taken import AllTaken, as_taken, by_all_schemas
 from coset.batches.verified import ALL, KeyPart, Verified
 from coset.sources.discovery import discover
@@ -51,7 +52,7 @@ from partitioning.planning.origins import Origins, graph_of, over, said, told_ch
 from partitioning.planning.planner import plan_arrived
 from partitioning.values import replace
 from spark_jobs.engine.hashing import placement_hashes
-from spark_jobs.sql.database import engine
+from spark_jobs.sql.engines import engine
 from spark_jobs.sql.left_columns import with_columns
 from spark_jobs.tables.table_schema import RESIDUE, table_schema
 

@@ -23,7 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from coset.batches.pace import has_ended, started_at, warned
+from coset.batches.pace import warned
+from coset.batches.turns import has_ended, started_at
 from coset.batches.verified import differing
 from partitioning.commands import Shown, Status
 from partitioning.documents.ledger import Ledger

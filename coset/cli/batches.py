@@ -1,11 +1,7 @@
-"""Batches on the command line: run them, report on them, give one up. The steps are those of the Airflow DAG. Reports
-over a time, pages to send, and incidents.
-"""
+"""Batches on the command line: run them, report on them, give one up. The steps are those of the Airflow DAG."""
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,22 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from coset.batches import reported, steps
-from coset.batches.attempt import Attempt, BatchRef, LoadedBatch
+from coset.batches.attempt import Attempt
 from coset.batches.interpreter import PLAN, run_batch
 from coset.batches.pace import warned
 from coset.batches.planning import agreed
+from coset.batches.ref import BatchRef, LoadedBatch
 from coset.batches.runners.runner import Runner, check_runs
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.tables import compaction
-from coset.batches.watch import IncidentLog, Watch, from_environment
+from coset.batches.watch import Watch, from_environment
 from coset.cli import pipelines, plans
-from coset.cli.machine import writing
 from coset.cli.other_stores import check_meant
-from coset.cli.output import Answer, Table, check_reason, console, counted, doing, say, show, step
+from coset.cli.output import Answer, check_reason, console, counted, doing, say, show, step
+from coset.cli.reports import save_page
 from coset.project.project import scheduled_run
-from coset.reports.batch_index import page_of, rows_since
-from coset.reports.plots import FIGURES
-from coset.reports.site import state
 from coset.reports.timeliness import ScheduledBy, ScheduledRun
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -37,125 +31,10 @@ from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.kinds import Kind
-from partitioning.model.incident import Incident, WatchedRuns, cause
-from partitioning.model.journal import as_iso, as_time
+from partitioning.model.journal import as_iso
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
-from partitioning.texts import visible
 from partitioning.values import replace
-
-_UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
-_SHOWN = ("records", "seconds", "cpu_seconds", "moved", "rows")
-
-
-def since(named: str, root: str, ago: str, html: Path | None) -> Answer:
-    """The attempts that began in the last hours, days or weeks (12h, 7d, 2w); also as a page, if a file is named."""
-    store, pipeline = store_at(root), pipelines.load(named).name
-    when = _when(ago)
-    rows = rows_since(store, pipeline, when)
-    # Who reads it later does not know of what day it is.
-    written = [] if html is None else [_write(html, page_of(store, pipeline, rows, f"since {when}"))]
-    figures = [figure for figure in FIGURES if figure.name in _SHOWN]
-    columns = ("batch", "attempt", "began", "outcome", *(figure.title.lower() for figure in figures))
-    cells = [_cells(row, [figure.text(row) for figure in figures]) for row in rows]
-    proved = sum(row["success"] for row in rows)
-    title = f"{pipeline}: {len(rows):,} attempts in the last {ago}, {proved:,} proved"
-    none = f"No attempt of {pipeline} was checked in the last {ago}."
-    return Answer(rows, [*written, Table(title, columns, cells, empty=none)])
-
-
-def save_page(ledger: Ledger, plan: Plan, html: Path) -> str:
-    """Write the page of a batch's last attempt that was checked to a file that stands alone.
-
-    Raises Refused if none was checked, or if the file cannot be written.
-    """
-    page = _page(ledger, plan)
-    if page is None:
-        what, then = f"batch {plan.batch} is not checked yet, so it has no page", Run(ledger.pipeline)
-        raise Refused.of(Kind.BATCH_UNRUN, what, f"pipeline {ledger.pipeline!r}", then, batch=plan.batch)
-    # It leads to pages that are not sent with it.
-    return _write(html, re.sub("<nav>.*?</nav>", "", page.decode(), count=1, flags=re.DOTALL))
-
-
-def _page(ledger: Ledger, plan: Plan) -> bytes | None:
-    published = Attempt.published(ledger, plan)
-    number = ledger.attempt(plan.batch) - 1 if published is None else published.number
-    return ledger.store.get(f"{ledger.pipeline}/docs/batch-{plan.batch}-attempt-{number}.html") if number >= 0 else None
-
-
-def _cells(row: dict[str, Any], figures: list[str]) -> list[str]:
-    return [str(row["batch"]), str(row["attempt"]), row.get("began") or "–", state(row), *figures]
-
-
-def _when(ago: str) -> str:
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", ago)
-    if found is None:
-        what, then = f"{ago!r} is no time to look back", "use hours, days or weeks: 12h, 7d, 2w"
-        raise Refused.of(Kind.ARGUMENT, what, "--since", then, since=ago)
-    return as_time(int((time.time() - int(found[1]) * _UNITS[found[2]]) * 1000))
-
-
-def _write(html: Path, page: str) -> str:
-    with writing(html, "the page"):
-        html.write_text(page, encoding="utf-8")
-    return f"Written: {html}"
-
-
-_COLUMNS = ("incident", "severity", "since", "until", "cause", "failures", "last batch", "owner")
-
-
-def listed(named: str, root: str, *, ended: bool) -> Answer:
-    """The open incidents of all runs of a pipeline, and those that have ended if they are asked for."""
-    name = pipelines.load(named).name
-    found = list[tuple[WatchedRuns, Incident]]()
-    for runs in WatchedRuns:
-        log = IncidentLog(store_at(root), name, runs)
-        found += ((runs, each) for each in log.latest().open)
-        found += ((runs, each) for each in log.ended()) if ended else ()
-    # The open ones first, then the newest.
-    found.sort(key=lambda each: (each[1].ended is not None, -each[1].began))
-    opened = sum(incident.ended is None for _, incident in found)
-    said = f"{name}: {opened or 'nothing'} {'are' if opened > 1 else 'is'} open"
-    columns = tuple(column for column in _COLUMNS if ended or column != "until")
-    rows = [_row(incident, runs, ended=ended) for runs, incident in found]
-    table = Table(f"{said}.", columns, rows, empty=f"{said}, and nothing was." if ended else f"{said}.")
-    return Answer([_plain(incident, runs) for runs, incident in found], [table])
-
-
-def _row(incident: Incident, runs: WatchedRuns, *, ended: bool) -> tuple[str, ...]:
-    until = "" if incident.ended is None else as_time(incident.ended)
-    return (
-        str(incident.number) if runs is WatchedRuns.BATCHES else f"{incident.number} of {runs}",
-        incident.severity,
-        as_time(incident.began),
-        *((until,) if ended else ()),
-        cause(incident),
-        f"{incident.failures:,}",
-        "–" if incident.batch is None else str(incident.batch),
-        visible(incident.owner) or "–",
-    )
-
-
-def _plain(incident: Incident, runs: WatchedRuns) -> dict[str, Any]:
-    trouble = incident.trouble
-    return {
-        "incident": incident.number,
-        "of": runs,
-        "open": incident.ended is None,
-        "severity": incident.severity,
-        "since": as_iso(incident.began),
-        "last": as_iso(incident.last),
-        "until": None if incident.ended is None else as_iso(incident.ended),
-        "kinds": list(trouble.cause),
-        "cause": trouble.what,
-        "where": trouble.where,
-        "next": pipelines.shown().says(trouble.then),
-        "failures": incident.failures,
-        "batch": incident.batch,
-        "published": incident.published,
-        "owner": incident.owner,
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from coset.cli import pipelines, plans
 from coset.cli.output import Answer, Block, Table
 from coset.sources.landed_keys import landed_columns
 from coset.sources.reader import RAW, WHY
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.stores import path_of, store_at
+from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.failure import together

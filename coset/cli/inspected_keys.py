@@ -16,7 +16,8 @@ from coset.sources.formats.json_lines import json_columns
 from coset.sources.kafka.properties import PROPERTIES, properties
 from coset.sources.keys_seen import Ask, FramedSample, framed_sample, object_of, plain_keys
 from coset.sources.landed_topic import SeenTopic
-from partitioning.model.placement import JAVA, Framing, KeyFormat, KeySchema
+from partitioning.model.key_schemas import Framing, KeySchema
+from partitioning.model.placement import JAVA, KeyFormat
 from partitioning.model.sources import KafkaSource
 from partitioning.sections import cut, many, percent
 

@@ -20,9 +20,9 @@ from partitioning.authoring.declared import Options, declaration, stream_of
 from partitioning.commands import Repeat, Then
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
+from partitioning.model.gaps import Gap, gaps
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat
-from partitioning.model.read_ends import Gap, gaps
 from partitioning.model.sources import IcebergSource, KafkaSource, source_findings, source_of
 from partitioning.model.streams import (
     DELETED,

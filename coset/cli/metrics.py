@@ -28,11 +28,12 @@ from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.model.figures import Figures, figures_of
+from partitioning.model.gaps import Explained
 from partitioning.model.incident import Severity, WatchedRuns
 from partitioning.model.journal import Part
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.read_ends import End, Explained
+from partitioning.model.read_ends import End
 from partitioning.model.receipt import Role
 from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Judged, Outcome

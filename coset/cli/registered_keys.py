@@ -9,7 +9,7 @@ from coset.sources.kafka.registry import RegisteredSchema, Registry
 from coset.sources.keys_seen import FRAMINGS
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.placement import Framing
+from partitioning.model.key_schemas import Framing
 from partitioning.sections import many
 
 

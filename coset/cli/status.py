@@ -1,15 +1,11 @@
-"""Where a pipeline stands: committed and latest offsets, lag, and what an open batch still needs. The catalogue: all
-pipelines with their newest attempts.
-"""
+"""Where a pipeline stands: committed and latest offsets, lag, and what an open batch still needs."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
 
 from msgspec import to_builtins
 
@@ -26,9 +22,6 @@ from coset.batches.verified import verified_samples
 from coset.cli import pipelines
 from coset.cli.other_stores import to_begin
 from coset.cli.output import Answer, Block, Table
-from coset.reports.overview import reported, rows_of
-from coset.reports.site import state
-from coset.reports.timeliness import timeliness
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Records, Replan, Report, Run
 from partitioning.documents.ledger import Ledger, Standing
@@ -44,7 +37,6 @@ from partitioning.explain.watermarks import (
     when_section,
 )
 from partitioning.model.graph import Graph
-from partitioning.model.journal import as_time
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import End, Ends
@@ -54,55 +46,6 @@ from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import with_watermarks
 from partitioning.sections import MOST_ROWS, duration, many
-
-_COLUMNS = ("pipeline", "outcome", "batch", "began", "last proved", "due", "lag when planned", "open batch", "file")
-
-
-def listed(root: str) -> Answer:
-    """Each pipeline with its newest attempt; the exit code is 3 if the file of one cannot be loaded."""
-    store, (files, findings) = store_at(root), _files()
-    found = rows_of(store, sorted({*files, *reported(store)}))
-    ran = {row["pipeline"] for row in found}
-    never: list[dict[str, Any]] = [
-        {"pipeline": name, "newest": None, "proved": None} for name in files if name not in ran
-    ]
-    now = time.time_ns() // 1_000_000
-    rows = [row | {"file": files.get(row["pipeline"])} | to_builtins(timeliness(row, now)) for row in [*found, *never]]
-    none = f"{pipelines.none_of_project()}, and none has run in {root}"
-    table = Table(f"Pipelines of {root}", _COLUMNS, map(_cells, rows), findings)
-    return Answer(rows, [table] if rows else [none, *findings], exit_code=3 if findings else 0)
-
-
-def _files() -> tuple[dict[str, str], list[str]]:
-    """The files of the project's pipelines by their names, and what is wrong with those that fail."""
-    files, findings = dict[str, str](), list[str]()
-    for place, found in pipelines.of_project().items():
-        if isinstance(found, Refused):
-            findings += [f"{place}: {finding.what} ({finding.where})" for finding in found.findings]
-        else:
-            files[found.name] = place
-    return files, findings
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    newest, proved, behind, waiting = row["newest"], row["proved"], row.get("lag"), row.get("open")
-    return (
-        row["pipeline"],
-        state(newest) if newest else "never run",
-        str(newest["batch"]) if newest else "",
-        (newest.get("began") if newest else "") or "",
-        f"batch {proved['batch']}, {proved.get('began') or '–'}" if proved else "",
-        _due(row),
-        f"{behind['lag_records']:,}, {duration(behind['lag_seconds'])}" if behind else "",
-        f"{waiting['batch']}{', waits' if waiting['waits'] else ''}" if waiting else "",
-        row["file"] or "not in this project",
-    )
-
-
-def _due(row: Mapping[str, Any]) -> str:
-    """When the next publication is due, if a schedule says it, and whether it is late."""
-    due = "" if row["due"] is None else as_time(row["due"])
-    return " ".join(filter(None, ("✗ late" if row["late"] else "", due)))
 
 
 def standing(named: str, root: str, when: Period | None = None) -> Answer:

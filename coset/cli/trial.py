@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coset.batches.planning import agreed
 from coset.batches.step_rows import Sample, step_rows
-from coset.batches.tables.table_rows import FirstRows, first_rows
+from coset.batches.tables.first_rows import FirstRows, first_rows
 from coset.cli import pipelines
 from coset.cli.other_stores import to_begin
 from coset.cli.output import Answer, Block, Table, tracked

@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem, S3FileSystem
 
 from coset.sources.s3 import s3_filesystem, split
+from partitioning.documents.folder_store import etag_of, path_of
 from partitioning.documents.store import Store
-from partitioning.documents.stores import etag_of, path_of, store_at
+from partitioning.documents.stores import store_at
 from partitioning.model.sources import FOLDER
 
 A = TypeVar("A")

@@ -18,13 +18,14 @@ import pyarrow as pa
 from coset.sources.file_columns import cast_exactly
 from coset.sources.files import Files
 from coset.sources.formats.json_lines import json_columns, undeclarable
+from coset.sources.formats.keys_beside import KEY, JsonKeys
 from coset.sources.formats.landed_file import Unreadable
-from coset.sources.formats.opening import KEY, LANDED, JsonKeys, open_keys
+from coset.sources.formats.opening import LANDED, open_keys
 from coset.sources.layouts import beginning, is_of_keys
 from coset.sources.plain_arrays import is_nested, plain_type
 from partitioning.authoring.key_texts import avro_fields, protobuf_columns
 from partitioning.framed_keys import FRAME, framed_id, message_of, schema_id, values_of
-from partitioning.model.placement import Framing, KeyField, KeySchema
+from partitioning.model.key_schemas import Framing, KeyField, KeySchema
 from partitioning.model.streams import Format, Stream
 from partitioning.values import replace
 

@@ -29,8 +29,9 @@ from partitioning.commands import BackfillAsking, Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_part, key_columns, key_parts
+from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
-from partitioning.model.read_ends import NOTHING, Ends, Explained, explained, next_step
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.streams import (
     Column,
     Discovered,

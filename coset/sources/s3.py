@@ -139,6 +139,14 @@ def storage_options() -> dict[str, str]:
     return options
 
 
+def in_python(table: str) -> str:
+    """A Delta table in a line of Python, for people to run where this process has its environment: what that says, and
+    so each secret, delta-rs takes from there."""
+    options = {} if table.startswith("file:") else storage_options()
+    said = {name: value for name, value in options.items() if name not in os.environ}
+    return f'DeltaTable("{table.rstrip("/")}"{f", storage_options={said}" if said else ""})'
+
+
 def iceberg_options() -> dict[str, str]:
     """The options by which PyIceberg reaches the store, and AWS, where its configuration says nothing else."""
     names = zip(("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token"), _STORE, strict=True)

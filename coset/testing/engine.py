@@ -12,13 +12,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.interpreter import run_batch, silently
 from coset.batches.pace import warned
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
+from coset.batches.tables.first_rows import first_rows
 from coset.batches.tables.iceberg import ASKED as CATALOGUE
 from coset.batches.tables.table_base import ASKED as PLACE
-from coset.batches.tables.table_rows import first_rows
 from coset.sources.landing import land_rows
 from coset.testing.likeness import MOST_ROWS, plain_rows
 from coset.testing.runs import Rows

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from coset.batches.auditing.audit_tables import load_some
 from coset.batches.ends import balance
-from coset.batches.tables import table_rows
+from coset.batches.tables import first_rows
 from coset.batches.verifying import by_arrival, published_rows, replaces_one_batch, verify
 from coset.testing.engine import alone
 from coset.testing.likeness import MOST_ROWS, Rows, plain_rows, without
@@ -70,7 +70,7 @@ def difference(
     published: pa.RecordBatchReader, right: pa.RecordBatchReader, key: str, private: Collection[str] = ()
 ) -> Difference:
     """How the rows of a table differ from the right ones, floating-point numbers by more than one in a billion."""
-    rows = [plain_rows(table_rows.in_order(each, MOST_ROWS, ())) for each in (published, right)]
+    rows = [plain_rows(first_rows.in_order(each, MOST_ROWS, ())) for each in (published, right)]
     gone, come = without(*rows), without(*reversed(rows))
     keys = sorted({_key(row, key) for row in (*gone, *come)})
     first = [(each, _listed(gone, key, each), _listed(come, key, each)) for each in keys[:_SHOWN]]

@@ -20,16 +20,14 @@ from partitioning.kinds import Kind
 from partitioning.model.allowance import REFUSE
 from partitioning.model.allowance import bad_records as parsed
 from partitioning.model.composite_key import bad_parts, composite
+from partitioning.model.key_schemas import Framing, KeyField, KeySchema
 from partitioning.model.placement import (
     HASHES_OF_BYTES,
     JSON,
     MURMUR2,
     OPAQUE,
-    Framing,
     HashName,
-    KeyField,
     KeyFormat,
-    KeySchema,
     any_of,
     bucket_hash,
     json_hash,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from partitioning.framed_keys import AVRO_TYPES, PROTOBUF_TYPES
-from partitioning.model.placement import KeyField
+from partitioning.model.key_schemas import KeyField
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _WORD = re.compile(r"""[\w.]+|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\S""")

@@ -18,10 +18,11 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.graph import ColumnComment, Graph, Op, Step, Write
+from partitioning.model.key_schemas import Framing
 from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import JSON, Framing, hash_schema
+from partitioning.model.placement import JSON, hash_schema
 from partitioning.model.private import private_names
 from partitioning.model.root_names import is_others
 from partitioning.model.schemes import Scheme

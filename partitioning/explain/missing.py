@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import assert_never
 
+from partitioning.model.gaps import Explained, Gap
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.read_ends import Explained, Gap
 from partitioning.model.streams import InputFile
 from partitioning.sections import Section, many, section
 

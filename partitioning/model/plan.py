@@ -14,11 +14,12 @@ from msgspec import UNSET, UnsetType, field
 
 from partitioning.imports import is_import_path
 from partitioning.model.allowance import Allowance
+from partitioning.model.gaps import Gap
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import Placement
 from partitioning.model.private import private_names
-from partitioning.model.read_ends import Ends, Forgotten, Gap, StreamProgress
+from partitioning.model.read_ends import Ends, Forgotten, StreamProgress
 from partitioning.model.reasons import (
     CountChange,
     ExchangeReason,

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from msgspec import UNSET, UnsetType
 
+from partitioning.model.gaps import Gap, gaps
 from partitioning.model.graph import ColumnChange, KeptChange, KeptVersion
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.placement import Placement, newest_of
-from partitioning.model.read_ends import Gap, gaps
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.model.takes import Task
 from partitioning.values import Value, replace

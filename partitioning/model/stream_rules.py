@@ -10,10 +10,10 @@ from msgspec import UNSET, UnsetType
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
+from partitioning.model.key_schemas import Framing
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import (
     JSON,
-    Framing,
     KeyFormat,
     bucket_hash,
     each_of,

@@ -8,8 +8,9 @@ from typing import assert_never
 from partitioning.commands import Forget, Then
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.read_ends import Ends, Explained, StreamProgress, covers, explained, gaps, go_on_without
+from partitioning.model.read_ends import Ends, StreamProgress
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream

@@ -27,17 +27,9 @@ from partitioning.planning.changed_queries import (
     rebuilt_by,
     unlike_queries,
 )
-from partitioning.planning.kept_columns import (
-    Earlier,
-    changes_before,
-    changes_itself,
-    declaration,
-    goes_on,
-    keeps,
-    kept_before,
-    still_asked,
-)
+from partitioning.planning.kept_columns import changes_before, changes_itself, declaration, kept_before, still_asked
 from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, with_known_code
+from partitioning.planning.returned import Earlier, goes_on, keeps
 from partitioning.planning.watermarks import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value

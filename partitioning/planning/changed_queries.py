@@ -19,7 +19,7 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.read_ends import Ends
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column
-from partitioning.planning.kept_columns import Earlier, Holds, above, goes_on, kept_before, still_asked, with_streams
+from partitioning.planning.kept_columns import kept_before, still_asked
 from partitioning.planning.origins import (
     NAMES,
     Change,
@@ -33,6 +33,7 @@ from partitioning.planning.origins import (
     told_changes,
     with_known_code,
 )
+from partitioning.planning.returned import Earlier, Holds, above, goes_on, with_streams
 from partitioning.sections import many
 from partitioning.values import Value, replace
 

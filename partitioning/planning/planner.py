@@ -12,12 +12,13 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
+from partitioning.model.gaps import Explained
 from partitioning.model.graph import Graph, gives_what_is_over
 from partitioning.model.measures import ask_when
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import OFFENDERS_TOLD, Plan, TaskGroup, TaskMove
-from partitioning.model.read_ends import NOTHING, Ends, Explained, Forgotten
+from partitioning.model.read_ends import NOTHING, Ends, Forgotten
 from partitioning.model.stage_inputs import PlannedStream, StateInput
 from partitioning.model.statistics import Locality, Statistics
 from partitioning.model.streams import Column, Discovered
@@ -26,13 +27,14 @@ from partitioning.model.task_engine import Engine
 from partitioning.model.watermarks import EventTime, LatestTimes, Watermark
 from partitioning.planning.arrivals import arrivals
 from partitioning.planning.beginnings import settled
-from partitioning.planning.check import check_plan, check_taken_away
-from partitioning.planning.exchanges.versions import cuts
+from partitioning.planning.check import check_plan
+from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
-from partitioning.planning.kept_columns import Earlier
+from partitioning.planning.returned import Earlier
 from partitioning.planning.stages.draft import StageContext, StateSnapshot
 from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
+from partitioning.planning.taken_away import check_taken_away
 from partitioning.planning.task_sizes import counted, sized
 from partitioning.planning.watermarks import late_findings, watermarks, with_watermarks
 from partitioning.values import replace

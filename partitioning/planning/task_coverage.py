@@ -11,9 +11,9 @@ from typing import assert_never
 
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
+from partitioning.model.gaps import Explained
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.read_ends import Explained
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, named_file
 from partitioning.model.stage_inputs import Input, PlannedPartition, PlannedStream, StreamInput
 from partitioning.model.streams import InputFile, Layout, NullKeys

@@ -9,7 +9,7 @@ from partitioning.model.plan import Exchange, Plan, Stage, TaskRef
 from partitioning.model.stage_inputs import Input, PlannedStream, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
-from partitioning.planning.exchanges.derived_placements import estimates
+from partitioning.planning.exchanges.estimates import estimates
 from partitioning.planning.groups.grouping import SizedTask
 from partitioning.values import Value, replace
 

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from partitioning.framed_keys import frame
-from partitioning.model.placement import KeySchema
+from partitioning.model.key_schemas import KeySchema
 
 _QUOTE, _COMMA, _BACKSLASH, _OPEN, _CLOSE, _MINUS, _NOUGHT, _NULL = np.frombuffer(b'",\\[]-0n', np.uint8)
 _TRUE, _FALSE, _UNICODE = np.frombuffer(b"tfu", np.uint8)

@@ -20,6 +20,7 @@ from partitioning.framed_keys import written_key
 from partitioning.hashes import custom_hash
 from partitioning.imports import imported
 from partitioning.kinds import Kind
+from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import (
     CRC32,
     CRC32_CONSISTENT,
@@ -32,7 +33,6 @@ from partitioning.model.placement import (
     MURMUR2_KAFKAJS1,
     MURMUR2_UNSIGNED,
     MURMUR3,
-    Framing,
     HashName,
     hash_findings,
     hash_of_bytes,

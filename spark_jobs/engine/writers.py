@@ -37,7 +37,9 @@ from spark_jobs.engine.arrays import COMPRESSED, LITTLE, numbers, together
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS
 from spark_jobs.engine.states import GOT
 from spark_jobs.engine.tally import destinations
-from spark_jobs.tables.table_schema import Floats, RowsFile, bounds_in, footer_in, seal, table_schema
+from spark_jobs.tables.column_bounds import Floats, RowsFile, bounds_in
+from spark_jobs.tables.footers import footer_in, seal
+from spark_jobs.tables.table_schema import table_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,8 @@ from partitioning.model.watermarks import EventTime
 from spark_jobs.sql.combined_results import Aggregated, loses
 from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
-from spark_jobs.sql.relation_columns import (
-    KnownRelations,
-    RelationColumns,
-    is_plain,
-    renaming,
-    unfit_keys,
-    unfit_state_key,
-)
+from spark_jobs.sql.key_check import unfit_keys, unfit_state_key
+from spark_jobs.sql.relation_columns import KnownRelations, RelationColumns, is_plain, renaming
 from spark_jobs.tables.table_schema import RESIDUE
 
 PARTITION = "_partition"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.project.project import scheduled_run
 from coset.reports.timeliness import ScheduledRun
 from partitioning import commands

@@ -15,7 +15,8 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.attempt import Attempt, BatchRef
+from coset.batches.attempt import Attempt
+from coset.batches.ref import BatchRef
 from coset.reports.overview import rows_of
 from coset.reports.timeliness import Timeliness, timeliness
 from coset.sources.s3 import storage_options

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches.attempt import BatchRef
 from coset.batches.interpreter import run_batch
+from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner

@@ -23,7 +23,7 @@ import psutil
 from packaging.version import Version
 
 from partitioning.model.task_engine import Differs
-from spark_jobs.sql.database import RARE
+from spark_jobs.sql.engines import RARE
 from tests.engines.calls import Calls, calls
 
 FILE = Path(__file__).parents[2] / "spark_jobs" / "sql" / "engine_changes.json"

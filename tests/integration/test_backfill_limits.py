@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions, limits, swaps
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.hours import Hours
 from coset.batches.backfills.limits import Limited, Limits, Timing, work_ahead
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
 from coset.batches.sweeping import left_over

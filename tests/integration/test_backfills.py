@@ -18,12 +18,12 @@ import pytest
 
 from coset.batches import publication
 from coset.batches import steps as batch_steps
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions, swaps
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.outlook import gaps
 from coset.batches.interpreter import silently
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.sweeping import STATES_KEPT, left_over, sweep
 from coset.batches.tables.compaction import compact

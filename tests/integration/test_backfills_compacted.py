@@ -22,8 +22,8 @@ from coset.batches.backfills.request import backfill
 from coset.batches.interpreter import silently
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
+from coset.batches.tables.acceptance import accept
 from coset.batches.tables.compaction import compact
-from coset.batches.tables.others import accept
 from coset.cli.pipelines import load
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.authoring.words import WriteMode

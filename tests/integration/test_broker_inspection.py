@@ -16,7 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from coset.sources.kafka.properties import PROPERTIES
 from demo.kafka_server import KafkaServer
 from partitioning.framed_keys import framed
-from partitioning.model.placement import Framing, KeyField, KeySchema
+from partitioning.model.key_schemas import Framing, KeyField, KeySchema
 from tests import forked
 from tests.batches import rows
 from tests.commands import coset, refused, succeeded

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.kept import kept_state, rows_kept
 from coset.batches.planning import NextBatch, preview
 from coset.batches.publication import abandon
+from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings

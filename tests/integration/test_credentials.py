@@ -18,12 +18,12 @@ from urllib.request import Request, urlopen
 import grpc
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
-from coset.sources.s3 import storage_options
+from coset.sources.s3 import in_python, storage_options
 from demo.s3_server import S3Server, start_server
 from partitioning.documents.document import canonical, digest_of, pack, unpack
 from partitioning.documents.store import Store
@@ -260,3 +260,11 @@ def test_planted_sql_reads_nothing_and_is_refused(sql: str, store: Store, tmp_pa
     finding = caught.value.findings[0]
     assert finding.what.startswith("SQL failed: ")
     assert finding.where.startswith("step ")
+
+
+def test_a_line_of_python_opens_a_table_where_it_is_shown_and_has_no_secret(s3: S3Server) -> None:
+    where = f"s3://test/{uuid.uuid4().hex}"
+    write_deltalake(where, pa.table({"n": [1]}), storage_options=storage_options())
+    line = in_python(where)
+    assert eval(line, {"DeltaTable": DeltaTable}).version() == 0
+    assert not [value for name, value in s3.environment.items() if value in line and name != "AWS_REGION"]

@@ -13,12 +13,12 @@ from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions as backfills
 from coset.batches.backfills.actions import Asked
 from coset.batches.ends import forget, forgettings
 from coset.batches.interpreter import silently
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.cli.main import app
 from coset.sources.files import Files

@@ -16,20 +16,20 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.task_engine import Differs, Engine
-from spark_jobs.sql import database
+from spark_jobs.sql import engines
 from tests.backfilled import Batches, counted, run_again
 from tests.histories import Click
 from tests.refused import finding_of
 
 BEFORE = "1.5.0"
-NOW = database.HERE
+NOW = engines.HERE
 # What the latest is found by gives other values in the version that is here, and a filter fails.
-CHANGES = database._Changes(
+CHANGES = engines._Changes(
     (BEFORE, NOW),
     (
-        database._Change(NOW, ("<",), Differs.REFUSED, (1, 20), ("DATE",), (), "x >= y", "true", "error"),
-        database._Change(NOW, ("row_number",), Differs.VALUE, (1, 20), (), (), "row_number()", "1", "0"),
-        database._Change(
+        engines._Change(NOW, ("<",), Differs.REFUSED, (1, 20), ("DATE",), (), "x >= y", "true", "error"),
+        engines._Change(NOW, ("row_number",), Differs.VALUE, (1, 20), (), (), "row_number()", "1", "0"),
+        engines._Change(
             NOW, ("levenshtein",), Differs.VALUE, (1, 20), ("VARCHAR",), (), "levenshtein('é', 'e')", "2", "1"
         ),
     ),
@@ -39,10 +39,10 @@ CHANGES = database._Changes(
 @pytest.fixture
 def history(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Batches:
     """A batch that the version before has published, and one that has arrived since."""
-    monkeypatch.setattr(database, "_changes", lambda: CHANGES)
+    monkeypatch.setattr(engines, "_changes", lambda: CHANGES)
     history = Batches(store, tmp_path)
     with monkeypatch.context() as then:
-        then.setattr(database, "HERE", BEFORE)
+        then.setattr(engines, "HERE", BEFORE)
         then.setattr("spark_jobs.group._check_engine", lambda *_: None)
         history.batch(0)
     assert Ledger(store, "kept").plan(0).engine == Engine(BEFORE)  # type: ignore[union-attr]
@@ -93,7 +93,7 @@ def test_a_backfill_lets_a_step_go_on_though_no_row_of_it_differs(history: Batch
 
 
 def test_a_plan_runs_in_its_own_engine_only(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "HERE", BEFORE)
+    monkeypatch.setattr(engines, "HERE", BEFORE)
     history = Batches(store, tmp_path)
     finding = finding_of(history.batch, 0)
     assert (finding.kind, finding.next) == (

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.sources import landed
 from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.kept import kept_state, rows_kept
+from coset.batches.ref import BatchRef
 from coset.cli import metrics, state, status
 from coset.cli.output import Answer, Table
 from coset.testing import run

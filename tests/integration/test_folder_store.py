@@ -16,8 +16,9 @@ from coset.batches.planning import take_up
 from coset.batches.tables.table_base import move
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.folder_store import FolderStore
 from partitioning.documents.store import Entry
-from partitioning.documents.stores import FolderStore, SplitStore, check_first_use
+from partitioning.documents.stores import SplitStore, check_first_use
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.root_names import STORE_ID, taken_from_pipelines

@@ -16,10 +16,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from coset.batches import planning, steps
-from coset.batches.attempt import BatchRef
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.batches.result_rows import set_aside_in
-from coset.batches.tables.table_rows import first_rows, in_order
+from coset.batches.tables.first_rows import first_rows, in_order
 from coset.cli.main import app
 from coset.sources.landed import discover
 from coset.sources.landing import land as landing_of

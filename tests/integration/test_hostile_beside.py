@@ -22,9 +22,9 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.ref import BatchRef
 from coset.batches.sweeping import sweep
 from coset.batches.tables import compaction, dead_rows, logs
 from coset.batches.tables.compaction import compact

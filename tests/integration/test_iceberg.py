@@ -39,8 +39,8 @@ from coset.sources.iceberg import rest_catalogue
 from coset.sources.iceberg.named_catalogue import TableChange, catalogue, commit
 from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
-from partitioning.documents.stores import path_of
 from partitioning.kinds import Kind
 from tests import forked
 from tests.bucketed import renamed, swapped

@@ -45,7 +45,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.steps import plan as planned
 from coset.batches.verifying import verify
 from coset.sources.iceberg import rest_catalogue

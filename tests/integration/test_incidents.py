@@ -16,7 +16,7 @@ import pytest
 from typer.testing import Result
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.watch import IncidentLog, Watch, addresses
 from coset.reports.overview import rows_of
 from coset.reports.site import Row, listed

@@ -15,10 +15,10 @@ from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions as backfills
 from coset.batches.backfills.actions import Asked
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.sources.kafka import cluster, topic_reader
 from coset.sources.kafka.cluster import Cluster, Log, describe, logs
 from coset.sources.kafka.properties import PROPERTIES

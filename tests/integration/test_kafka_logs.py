@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.sources.kafka import topic_reader
 from coset.sources.kafka.topic_discovery import discover
 from coset.sources.reader import Batch

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store

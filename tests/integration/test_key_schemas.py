@@ -18,7 +18,7 @@ from coset.batches.backfills.actions import Asked
 from coset.batches.interpreter import silently
 from coset.batches.publication import abandon
 from coset.batches.runners.local import Local
-from coset.batches.tables.table_rows import first_rows
+from coset.batches.tables.first_rows import first_rows
 from coset.batches.verifying import verify
 from coset.testing.queries import check
 from partitioning.authoring.pipeline import Pipeline

@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.planning import preview
-from coset.batches.tables.table_rows import first_rows
+from coset.batches.ref import BatchRef
+from coset.batches.tables.first_rows import first_rows
 from coset.sources.discovery import discover
 from coset.sources.landing import land as land_given
 from coset.testing import assert_same_everywhere

@@ -27,7 +27,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.framed_keys import framed
 from partitioning.hashes import murmur2
-from partitioning.model.placement import Framing, KeyField, KeySchema
+from partitioning.model.key_schemas import Framing, KeyField, KeySchema
 from partitioning.model.private import private_names
 from tests.batches import rows
 from tests.commands import succeeded

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[impor
 from referencing import Registry, Resource
 
 from coset import expect
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.lineage.events import AttemptRun
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at

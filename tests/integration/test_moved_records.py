@@ -12,9 +12,9 @@ import pytest
 
 from coset import Pipeline
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.planning import preview
 from coset.batches.publication import abandon
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.ends import forget
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.sources.landed import discover
 from coset.sources.layouts import listed
 from coset.sources.pinned import not_as_planned

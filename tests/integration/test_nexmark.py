@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from coset.batches.tables.table_rows import first_rows
+from coset.batches.tables.first_rows import first_rows
 from coset.batches.verifying import verify
 from coset.testing.runs import Landed, Trial
 from partitioning.authoring.settings import Settings

@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from coset.cli.main import app
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
-from partitioning.documents.stores import path_of
 from partitioning.kinds import Kind
-from spark_jobs.sql import database
+from spark_jobs.sql import engines
 from tests.commands import coset
 from tests.faults import FaultProxy
 from tests.followed import commands, done, in_another_shell, told
@@ -209,7 +209,7 @@ def test_what_another_version_of_duckdb_was_to_run_is_planned_anew(shop: Shop, m
     file = shop.written()
     shop.arrive()
     with monkeypatch.context() as before:
-        before.setattr(database, "HERE", "1.4.9")
+        before.setattr(engines, "HERE", "1.4.9")
         assert CliRunner().invoke(app, ["plan", file]).exit_code == 0
     told(Kind.ENGINE, "run", file, *LOCAL).follow()
     done("run", file, *LOCAL)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.documents.stores import path_of, store_at
+from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
 from tests import forked
 from tests.clicked import landed

@@ -9,12 +9,12 @@ import pytest
 
 from coset import Pipeline, Settings
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.auditing.audit import audit
 from coset.batches.auditing.audit_tables import load
 from coset.batches.continuity import continuity
 from coset.batches.interpreter import run_batch
 from coset.batches.planning import take_up
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.tables.delta import held
 from coset.cli.output import step

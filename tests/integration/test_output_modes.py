@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import publication, steps
-from coset.batches.attempt import Attempt, BatchRef
+from coset.batches.attempt import Attempt
+from coset.batches.ref import BatchRef
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.logs import Logs
 from coset.testing import run

@@ -13,8 +13,8 @@ import pytest
 
 from coset.batches import steps
 from coset.cli.pipelines import load
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
-from partitioning.documents.stores import path_of
 from partitioning.errors import Refused
 from partitioning.model.private import MASK, private_names
 from tests.commands import coset

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.spark_settings import check_reach
 from coset.batches.tables.table_base import move
 from partitioning.documents.ledger import Ledger

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.code import changed_code
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.testing import Trial
 from partitioning.authoring.flow import Flow

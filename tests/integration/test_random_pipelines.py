@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, currently_in_test_context, event, given, set
 from hypothesis import strategies as st
 
 from coset.batches import publication, steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.result_rows import set_aside_in
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.local import Local

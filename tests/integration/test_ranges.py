@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.auditing.audit import audit
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer
 from demo.s3_server import S3Server
 from partitioning.authoring.settings import Settings
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
-from partitioning.documents.stores import path_of
 from partitioning.hashes import placement_hash
 from partitioning.model.streams import NullKeys
 from spark_jobs.engine.take import LEFT, Taken

@@ -12,13 +12,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions as again
 from coset.batches.backfills.outlook import gaps
 from coset.batches.ends import known_after
 from coset.batches.interpreter import silently
 from coset.batches.planning import preview
 from coset.batches.progress import progress
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.cli.main import app
 from coset.cli.metrics import metrics

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.pace import warned
+from coset.batches.ref import BatchRef
 from coset.batches.result_rows import set_aside_in
-from coset.batches.tables.table_rows import first_rows
+from coset.batches.tables.first_rows import first_rows
 from coset.testing import run
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline

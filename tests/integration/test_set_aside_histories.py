@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coset.batches import steps
 from coset.batches.result_rows import set_aside_in
-from coset.batches.tables.table_rows import first_rows
+from coset.batches.tables.first_rows import first_rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import canonical

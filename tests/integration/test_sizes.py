@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.cli.candidates import Basis, compare
 from coset.cli.main import app
 from coset.cli.output import show

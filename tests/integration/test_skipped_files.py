@@ -31,7 +31,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from spark_jobs.engine import writers
-from spark_jobs.tables.table_schema import bounds_in, folder
+from spark_jobs.tables.column_bounds import bounds_in
+from spark_jobs.tables.table_schema import folder
 from tests.integration.test_iceberg import ICEBERG_OF_DUCKDB
 from tests.landed import land_table
 from tests.logs import log_of

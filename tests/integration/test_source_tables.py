@@ -22,7 +22,7 @@ import pytest
 
 from coset.batches import steps
 from coset.batches.records import Record
-from coset.batches.tables.table_rows import all_rows
+from coset.batches.tables.first_rows import all_rows
 from coset.batches.verifying import verify
 from coset.cli.found_records import of_records
 from coset.sources.landing import land as land_lines

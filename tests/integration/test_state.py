@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import backfills
@@ -24,6 +23,7 @@ from coset.batches.backfills.swaps import cancelled
 from coset.batches.interpreter import silently
 from coset.batches.kept import kept_state, kept_states, rows_kept
 from coset.batches.publication import abandon
+from coset.batches.ref import BatchRef
 from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.sweeping import STATES_KEPT, left_over, sweep

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import interpreter, publication, steps
-from coset.batches.attempt import BatchRef
 from coset.batches.interpreter import BatchStep, OfBatch, run_batch
-from coset.batches.pace import OpenBecause, Turn, Turns, group_work, open_because
+from coset.batches.pace import OpenBecause, open_because
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
+from coset.batches.turns import Turn, Turns, group_work
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import encode

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.sweeping import left_over, sweep
+from coset.batches.tables.acceptance import accept
 from coset.batches.tables.handing_over import hand_over
-from coset.batches.tables.others import accept
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
+from partitioning.documents.folder_store import FolderStore
 from partitioning.documents.store import KeyPage, Store
-from partitioning.documents.stores import FolderStore
 from partitioning.errors import Refused
 from partitioning.model.root_names import LOG
 from partitioning.model.streams import NullKeys

@@ -16,7 +16,7 @@ import pytest
 
 from coset import Pipeline
 from coset.batches.step_rows import Sample, step_rows
-from coset.batches.tables.table_rows import first_rows
+from coset.batches.tables.first_rows import first_rows
 from coset.cli import pipelines, plans
 from coset.sources.landing import land, land_rows
 from coset.testing import engine

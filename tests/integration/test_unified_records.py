@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.auditing.audit import audit
+from coset.batches.ref import BatchRef
 from coset.testing.runs import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline

@@ -18,9 +18,9 @@ from deltalake.exceptions import DeltaProtocolError
 from bench.upserts import delta_jars, packages
 from coset.batches.publication import abandon
 from coset.batches.tables import logs
+from coset.batches.tables.acceptance import accept
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.handing_over import hand_over
-from coset.batches.tables.others import accept
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

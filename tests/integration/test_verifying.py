@@ -196,7 +196,7 @@ def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_t
     assert ("newest has rows that somebody accepted" in coset(place, "report", file)) is cascade
     if not cascade:
         later = coset(place, "undo", file, "0", "--why", "to see", code=3)
-        assert "were taken back, and batches up to 3 come later" in later
+        assert "it took back changes of others in newest, and batches up to 3 come later" in later
 
 
 def test_who_may_only_read_is_told_the_answer_and_that_nobody_remembers_it(place: Trial, tmp_path: Path) -> None:

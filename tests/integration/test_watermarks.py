@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import planning, steps
-from coset.batches.attempt import Attempt, BatchRef
+from coset.batches.attempt import Attempt
 from coset.batches.backfills import actions
 from coset.batches.continuity import reached
 from coset.batches.progress import PipelineProgress
+from coset.batches.ref import BatchRef
 from coset.cli.metrics import metrics
 from coset.cli.status import standing
 from partitioning.authoring.pipeline import Pipeline

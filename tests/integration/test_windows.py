@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.ref import BatchRef
 from coset.batches.result_rows import set_aside_in
 from coset.testing import run
 from coset.testing.runs import Trial

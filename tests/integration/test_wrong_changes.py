@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coset.batches import kept_queries
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.authoring.change_sql import taken_back
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest

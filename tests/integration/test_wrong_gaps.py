@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from partitioning.documents.store import Store
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition

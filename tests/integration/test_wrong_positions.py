@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.tables import dead_rows, deletion_vectors, delta, noting
 from coset.batches.tables.dead_rows import ROW, DeadRows, check_noted
 from coset.batches.tables.live_files import LiveFile, live_files

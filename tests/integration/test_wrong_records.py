@@ -14,7 +14,7 @@ import pytest
 
 import coset
 from coset import Pipeline, Refused
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger

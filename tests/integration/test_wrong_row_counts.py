@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
 from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings

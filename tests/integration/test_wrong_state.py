@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
 from partitioning.documents.ledger import Ledger

@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from coset.batches import steps
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.sources import parts_reader
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -33,7 +33,7 @@ from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.states import KeptByKey
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.writers import Writers
-from spark_jobs.tables.table_schema import RowsFile
+from spark_jobs.tables.column_bounds import RowsFile
 from tests.histories import Click, History
 from tests.judged import BALANCE, COVERED, HASH, IN_PLACE, MEET, PRODUCED, Refusal, caught_by, refusal, saying
 from tests.landed import land_table

@@ -27,7 +27,8 @@ from partitioning.model.plan import Plan, PlannedWrite, TaskRef
 from partitioning.model.receipt import Artefact, PartitionReceipt, Receipt, Role, TaskReceipt
 from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.verdict import Judged
-from spark_jobs.tables.table_schema import seal, table_schema
+from spark_jobs.tables.footers import seal
+from spark_jobs.tables.table_schema import table_schema
 from tests.model.seams import HERE, ROOT, landed
 from tests.there import there
 

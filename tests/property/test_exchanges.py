@@ -13,8 +13,8 @@ from partitioning.model.placement import OPAQUE, HashName, KeyFormat
 from partitioning.model.reasons import Unplaced
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
-from partitioning.planning.exchanges.regions import vertex_cut
-from partitioning.planning.exchanges.versions import cuts
+from partitioning.planning.exchanges.cuts import cuts
+from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from partitioning.values import replace
 from tests.examples import examples
 from tests.exchanged import paths, places, rekeying, tables, tables_of_one_task

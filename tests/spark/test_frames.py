@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from coset.batches.attempt import BatchRef
 from coset.batches.auditing.audit import audit
 from coset.batches.backfills.request import backfills
 from coset.batches.interpreter import silently
+from coset.batches.ref import BatchRef
 from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.runners.spark import Spark
@@ -32,8 +32,9 @@ from partitioning.values import replace
 from spark_jobs.engine.kernel import run_orders
 from spark_jobs.finishing import Finishing, finishing
 from spark_jobs.frames import Frames, _given
+from spark_jobs.given import PLACE, Given
 from spark_jobs.group import answered, orders_of, steps_on_dataframes
-from spark_jobs.row_routing import ORDER, PLACE, Given, RowRouting, routing
+from spark_jobs.row_routing import ORDER, RowRouting, routing
 from tests import frames
 from tests.hot import HOT, Skewed, skewed
 from tests.landed import land_table

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark

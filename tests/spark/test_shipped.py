@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.connection import connected
 from coset.batches.runners.runner import Runner

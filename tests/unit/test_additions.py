@@ -19,11 +19,13 @@ from coset.api import RunnerName
 from coset.batches.runners.runner import RunnerKind
 from coset.cli.main import app
 from expectations import ExpectKeysToHashToTheirPartition
-from expectations.colocation import FITS, hashes_or_why
+from expectations.colocation import FITS
+from expectations.key_hashes import hashes_or_why
 from partitioning.authoring import words
 from partitioning.authoring.flow import Flow
 from partitioning.hashes import hash_of
 from partitioning.model.graph import Join, Missing
+from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import (
     HASHES,
     ICEBERG,
@@ -31,7 +33,6 @@ from partitioning.model.placement import (
     JSON,
     KNOWN_HASHES,
     OPAQUE,
-    Framing,
     HashName,
     KeyFormat,
     hash_findings,

@@ -13,8 +13,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.plan import Plan
 from partitioning.model.task_engine import Differs, Engine
 from partitioning.values import replace
-from spark_jobs.sql import database as engines
-from spark_jobs.sql.database import _Change, _Changes, engine
+from spark_jobs.sql import engines
+from spark_jobs.sql.engines import _Change, _Changes, engine
 from tests.engines.answering import FUNCTIONS, answer, connected
 from tests.engines.calls import calls
 from tests.plans import COLUMNS, plan_of, tails, tails_found

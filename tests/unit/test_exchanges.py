@@ -18,9 +18,9 @@ from partitioning.model.plan import Exchange, Plan
 from partitioning.model.reasons import AskedFor, Unplaced
 from partitioning.model.stage_inputs import ExchangeInput, PlannedStream, ResultInput, StateInput
 from partitioning.model.statistics import Statistics
+from partitioning.planning.exchanges.cuts import Cut, cuts
 from partitioning.planning.exchanges.derived_placements import derive_placements
-from partitioning.planning.exchanges.regions import vertex_cut
-from partitioning.planning.exchanges.versions import Cut, cuts
+from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from partitioning.sizing.proposal import Targets, propose
 from partitioning.sizing.workload import Traffic, Workload, footprint, traffic
 from partitioning.values import replace

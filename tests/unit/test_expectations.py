@@ -14,6 +14,7 @@ import pytest
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
 import expectations
+from expectations.production import ExpectTablesToBeTheirQueries
 from partitioning.hashes import hash_of, placement_hash
 
 
@@ -73,7 +74,7 @@ def test_keys_of_several_columns_are_compared_as_a_whole_and_offenders_shown_wit
 def test_more_may_be_bad_than_there_are_tables() -> None:
     rows = [{"table": "t", "rows": 2, "unseen": None, "key": None, "there": None, "right": None}]
     rows += [{"table": "t", "rows": None, "unseen": None, "key": key, "there": "1", "right": "2"} for key in "ab"]
-    (found,) = validated(pd.DataFrame(rows), expectations.coverage.ExpectTablesToBeTheirQueries())
+    (found,) = validated(pd.DataFrame(rows), ExpectTablesToBeTheirQueries())
     assert not found["success"]
     assert found["result"]["unexpected_count"] == 2
 

@@ -23,6 +23,7 @@ from partitioning.errors import Refused
 from partitioning.framed_keys import json_object, written_key
 from partitioning.hashes import hash_of, murmur2
 from partitioning.model.composite_key import bad_part
+from partitioning.model.key_schemas import key_schema
 from partitioning.model.placement import (
     CRC32,
     MURMUR2,
@@ -33,7 +34,6 @@ from partitioning.model.placement import (
     each_of,
     hash_schema,
     json_hash,
-    key_schema,
 )
 from partitioning.model.streams import Stream
 from spark_jobs.engine.hashing import placement_hashes

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, IcebergType, LongType, StringType, UUIDType
 
-from expectations.colocation import murmur2_of
+from expectations.key_hashes import murmur2_of
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, murmur2, placement_hash, read_key
 from partitioning.model.placement import ICEBERG, KNOWN_HASHES, MURMUR3, hash_findings

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioning.errors import Refused
+from partitioning.model.gaps import Explained, gaps
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition, check_name
-from partitioning.model.read_ends import Explained, gaps
 from partitioning.model.receipt import BASE, MODULUS, offset_digest, range_digest
 from partitioning.model.streams import InputFile, Stream, sparseness
 from spark_jobs.engine.offset_digests import NAMED, Gaps, digest_of

@@ -13,7 +13,8 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coset.reports.plots import DRAWN, FIGURES, HEIGHT, WIDTH, Figure, FigureTopic, Plot, cells, marks, plots, unusual
+from coset.reports.figure_list import FIGURES, Figure, FigureTopic
+from coset.reports.plots import DRAWN, HEIGHT, WIDTH, Plot, cells, marks, plots, unusual
 from coset.reports.site import Site
 from expectations.checkpoint import judge
 from partitioning.model.figures import usual_from

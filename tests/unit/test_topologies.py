@@ -16,8 +16,8 @@ from partitioning.authoring.settings import Settings
 from partitioning.model.graph import Graph, Op, StateSpec, Step, Write
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
+from partitioning.planning.exchanges.cuts import Cut, cuts
 from partitioning.planning.exchanges.derived_placements import derive_placements, target
-from partitioning.planning.exchanges.versions import Cut, cuts
 from partitioning.planning.stages.bounds import most_waves
 from tests.exchanged import paths, tables, tables_of_one_task
 from tests.plans import arrived, plan_of

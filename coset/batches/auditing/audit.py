@@ -27,10 +27,10 @@ from partitioning.documents.receipts import all_left, receipts
 from partitioning.documents.store import at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.gaps import Explained, Gap
 from partitioning.model.leaving import Left, leavings, partitions_of
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.read_ends import Explained, Gap
 from partitioning.model.receipt import (
     MODULUS,
     PartitionReceipt,

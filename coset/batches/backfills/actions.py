@@ -12,7 +12,6 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from coset.batches.attempt import BatchRef
 from coset.batches.backfills import limits, swaps
 from coset.batches.backfills.comparing import compare
 from coset.batches.backfills.effects import Layers, first_behind, keeping, unlike
@@ -24,6 +23,7 @@ from coset.batches.backfills.swaps import blockers, cancelled, finish, in_force,
 from coset.batches.ends import ends_after
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
+from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
 from coset.batches.tables.held import not_exchangeable

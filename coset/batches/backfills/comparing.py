@@ -11,12 +11,12 @@ from msgspec.structs import astuple
 
 from coset.batches.auditing import audit_tables
 from coset.batches.backfills.effects import replaced
-from coset.batches.backfills.request import added_digest, input_changes
+from coset.batches.backfills.repaired import added_digest, input_changes
 from coset.batches.backfills.swaps import in_force, state_ledger
 from coset.batches.compared_rows import compared, rows_of
 from coset.batches.kept import KeptState, kept_states, rows_kept
+from coset.batches.tables.first_rows import all_rows
 from coset.batches.tables.held import uris_of
-from coset.batches.tables.table_rows import all_rows
 from partitioning.commands import Run
 from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.effects import newest_dependent
+from coset.batches.backfills.blockers import newest_dependent
 from coset.batches.backfills.swaps import in_force
 from coset.batches.ends import balance, ends_after
 from partitioning.commands import Run, Then

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from coset.batches.backfills.outlook import Outlook, outlook
-from coset.batches.backfills.request import input_changes
+from coset.batches.backfills.repaired import input_changes
 from coset.batches.backfills.swaps import in_force
 from coset.reports import batch_index, next_steps
 from coset.reports.site import Site

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.request import with_files_of_now
+from coset.batches.backfills.repaired import with_files_of_now
 from coset.batches.backfills.swaps import in_force, state_ledger
 from coset.batches.code import with_code
 from coset.batches.ends import balance, ends_before
@@ -32,7 +32,7 @@ from partitioning.model.streams import Column, Stream
 from partitioning.planning.origins import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived
 from partitioning.values import replace
-from spark_jobs.sql.database import engine
+from spark_jobs.sql.engines import engine
 from spark_jobs.sql.left_columns import with_columns
 
 

@@ -11,14 +11,8 @@ from functools import partial
 
 from msgspec import UNSET
 
-from coset.batches.backfills.effects import (
-    Effect,
-    Layers,
-    check_possible,
-    effect_of,
-    newest_dependent,
-    turn_blockers,
-)
+from coset.batches.backfills.blockers import newest_dependent, turn_blockers
+from coset.batches.backfills.effects import Effect, Layers, check_possible, effect_of
 from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
 from partitioning import commands
 from partitioning.commands import Backfills, Undo

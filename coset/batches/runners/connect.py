@@ -24,7 +24,7 @@ from pyspark.sql.connect.client.retries import RetryPolicy
 from pyspark.sql.connect.proto import GetStatusResponse, ReleaseExecuteRequest, UserContext
 from pyspark.sql.connect.session import SparkSession
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.connection import USER, Gone, check_address, connected, connected_alone, end_session, is_gone
 from coset.batches.runners.given_settings import Settings
 from coset.batches.runners.runner import Jobs, TellOf, nobody

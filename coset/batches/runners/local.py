@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from threading import Lock, Thread
 from types import ModuleType, TracebackType
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind

@@ -13,7 +13,7 @@ from threading import Event
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind

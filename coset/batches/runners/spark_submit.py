@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import RLock
 from types import MappingProxyType, TracebackType
 
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners import children
 from coset.batches.runners.given_settings import Settings
 from coset.batches.runners.runner import TellOf, nobody

@@ -43,7 +43,8 @@ from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import Artefact
 from partitioning.sections import many
 from partitioning.values import Value
-from spark_jobs.tables.table_schema import Floats, RowsFile, bounds_in, folder, table_schema, with_figures
+from spark_jobs.tables.column_bounds import Floats, RowsFile, bounds_in, with_figures
+from spark_jobs.tables.table_schema import folder, table_schema
 
 _AGAIN = Retrying(
     retry=retry_if_exception_type(CommitFailedError),

@@ -18,6 +18,7 @@ from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transa
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from coset.batches.tables.acceptance import accepting
 from coset.batches.tables.dead_rows import DeadRows, dying
 from coset.batches.tables.live_files import LiveFile
 from coset.batches.tables.log_copy import TableLog, actions_in
@@ -32,7 +33,8 @@ from coset.batches.tables.logs import (
     partitioned_by,
 )
 from coset.batches.tables.noting import noted
-from coset.batches.tables.owners import Owner, acceptance, accepted_up_to, adopt, application, check_owner, check_rules
+from coset.batches.tables.owners import Owner, adopt, application, check_owner
+from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import AGAIN
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
@@ -42,7 +44,8 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.receipt import Artefact, Role
 from partitioning.model.root_names import TABLES
 from partitioning.model.table_parts import Buckets, buckets_of
-from spark_jobs.tables.table_schema import RESIDUE, folder, with_figures
+from spark_jobs.tables.column_bounds import with_figures
+from spark_jobs.tables.table_schema import RESIDUE, folder
 
 _TRIES = 5
 
@@ -178,13 +181,6 @@ def commit(
     )
 
 
-def _accepted(table: TableLog, name: str, version: int | None) -> list[Transaction]:
-    """The transaction for the version up to which changes of others are accepted, if a commit changes it."""
-    if version is None or version == accepted_up_to(table, name):
-        return []
-    return [Transaction(acceptance(name), version)]
-
-
 def carry_out(
     where: str,
     write: PlannedWrite,
@@ -222,7 +218,7 @@ def carry_out(
                         custom_metadata=metadata | ({} if change.lies is None else {BUCKETS: change.lies}),
                         app_transactions=[
                             Transaction(*transaction),
-                            *_accepted(table, write.declared.table, change.accepted),
+                            *accepting(table, write.declared.table, change.accepted),
                         ],
                     ),
                     post_commithook_properties=PostCommitHookProperties(

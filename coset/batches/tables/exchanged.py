@@ -11,12 +11,13 @@ from urllib.parse import unquote
 from deltalake import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
+from coset.batches.tables.acceptance import accepted_up_to
 from coset.batches.tables.delta import Change, added, buckets_in, carry_out, entry_of, newest_in, path_in
 from coset.batches.tables.held import deleted, files_held, held_in
 from coset.batches.tables.live_files import LiveFile, identity, live_files, vector_files
 from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import opened, opened_at
-from coset.batches.tables.owners import Owner, accepted_up_to, application
+from coset.batches.tables.owners import Owner, application
 from coset.sources.files import Files
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store

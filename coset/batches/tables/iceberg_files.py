@@ -43,7 +43,7 @@ from coset.sources.s3 import AGAIN, reaching
 from partitioning.documents.store import at_once, listed
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from spark_jobs.tables.table_schema import footer_in
+from spark_jobs.tables.footers import footer_in
 
 
 class Elsewhere(Exception):

@@ -14,7 +14,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coset.batches.tables.live_files import has_vectors, live_files, vector_files
 from coset.batches.tables.log_copy import Action, LogCopy, TableLog
-from coset.batches.tables.owners import Owner, check_owner, check_rules
+from coset.batches.tables.owners import Owner, check_owner
+from coset.batches.tables.table_rules import check_rules
 from coset.sources.file_columns import columns_of as types_of
 from coset.sources.files import Files
 from coset.sources.plain_arrays import is_nested

@@ -17,7 +17,7 @@ from coset.batches.tables.deletion_vectors import Vector, packed
 from coset.batches.tables.live_files import VARIANTS, VECTORS, LiveFile, has_vectors, identity
 from coset.batches.tables.log_copy import Action, TableLog
 from partitioning.documents.stores import store_at
-from spark_jobs.tables.table_schema import with_figures
+from spark_jobs.tables.column_bounds import with_figures
 
 _ENABLED = "delta.enableDeletionVectors"
 # What a table of a version demands of writers without naming it, by the version that first did.

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import CommitProperties, Transaction
-
+from coset.batches.tables.acceptance import ACCEPTED, accepted_up_to
 from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import identity
 from coset.batches.tables.log_copy import TableLog, actions_in
-from coset.batches.tables.logs import Logs, opened, opened_there
-from coset.batches.tables.owners import acceptance, accepted_up_to, earlier_owners, in_python
+from coset.batches.tables.logs import Logs, opened
+from coset.batches.tables.owners import earlier_owners
+from coset.sources.s3 import in_python
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import AcceptChanges, HandOver, Then
 from partitioning.documents.ledger import Ledger
@@ -41,7 +41,7 @@ from spark_jobs.tables.table_schema import folder
 # What tells a file with its dead rows from others.
 _File = tuple[Any, ...]
 
-_ACCEPTED, _HANDED_OVER = "coset.accepted", "coset.to"
+_HANDED_OVER = "coset.to"
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Entry:
     @property
     def accepts(self) -> int:
         """The version up to which somebody accepted changes. -1 if nobody did."""
-        return int(self.info.get(_ACCEPTED, -1))
+        return int(self.info.get(ACCEPTED, -1))
 
     @property
     def is_handed_over(self) -> bool:
@@ -86,28 +86,6 @@ def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: 
 def changes(table: TableLog, write: Write, pipeline: str) -> Iterator[str]:
     """What others did to the rows of a table that nobody has accepted, in words."""
     return (finding.what for finding in _changes(table, write, pipeline))
-
-
-def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None:
-    """Accept all changes of a table up to a version, in its log.
-
-    Raises Refused if there is no such table or version.
-    """
-    where = folder(store, name)
-    with opened_there(store, name) as table:
-        if not 0 <= version <= table.version():
-            what = f"there is no version {version}: the table has versions 0 to {table.version()}"
-            raise Refused.of(Kind.ARGUMENT, what, where, "name one of them", version=version)
-        table.create_write_transaction(
-            [],
-            "append",
-            table.schema(),
-            partition_by=table.metadata().partition_columns,
-            commit_properties=CommitProperties(
-                custom_metadata={_ACCEPTED: str(version), "coset.who": who, "coset.why": why},
-                app_transactions=[Transaction(acceptance(name), version)],
-            ),
-        )
 
 
 def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping[str, tuple[str, str]]:

@@ -149,7 +149,7 @@ def run(
 @command(Panel.LOOK, "list")
 def list_pipelines(store: StoreRoot = None) -> Answer:
     """List the pipelines of the project, and those that have run in the store."""
-    from coset.cli.status import listed
+    from coset.cli.catalogue import listed
 
     return listed(root_of(store))
 
@@ -246,9 +246,9 @@ def report(
         what, where = "--since is about all attempts, and --batch about one batch", "--batch, --since"
         raise Refused.of(Kind.ARGUMENT, what, where, "give one of them", options=where)
     if since is not None:
-        from coset.cli import batches
+        from coset.cli import reports
 
-        return batches.since(pipeline, root_of(store), since, html)
+        return reports.since(pipeline, root_of(store), since, html)
     from coset.cli import batches
 
     return batches.report(pipeline, root_of(store), batch, docs, html)

@@ -104,11 +104,11 @@ def accept_changes(
     store: StoreRoot = None,
 ) -> Answer:
     """Accept the changes that others made to the rows of a result table. Batches continue from there."""
-    from coset.batches.tables import others
+    from coset.batches.tables.acceptance import accept
 
     root = root_of(store)
     check_reason(why, "why it is right")
-    others.accept(store_at(root), table, up_to, who=getpass.getuser(), why=why)
+    accept(store_at(root), table, up_to, who=getpass.getuser(), why=why)
     said = f"What was done to table {table} up to version {up_to} is accepted"
     return Answer({"table": table, "version": up_to}, [said])
 
@@ -183,7 +183,7 @@ def incidents(
     ended: Annotated[bool, typer.Option("--all", help="Show those that have ended, too.")] = False,
 ) -> Answer:
     """Show what stops the pipeline: since when, how often, and who owns it."""
-    from coset.cli.batches import listed
+    from coset.cli.incidents import listed
 
     return listed(pipeline, root_of(store), ended=ended)
 

@@ -13,7 +13,8 @@ from coset.sources.file_columns import arrow_schema, type_named
 from partitioning.errors import Refused
 from partitioning.framed_keys import column_type, schema_id, values_of, written_key
 from partitioning.model.composite_key import key_columns, key_parts
-from partitioning.model.placement import Framing, HashName, KeyFormat, each_of, hash_schema, hashed_columns
+from partitioning.model.key_schemas import Framing
+from partitioning.model.placement import HashName, KeyFormat, each_of, hash_schema, hashed_columns
 from partitioning.model.streams import Column, Stream
 
 _ERRORS = (UnicodeDecodeError, struct.error)

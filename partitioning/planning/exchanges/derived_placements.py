@@ -1,5 +1,4 @@
-"""Placements: where the records of each stream and step lie, derived from the graph alone. Estimates: how many
-records each stream and step gives.
+"""Placements: where the records of each stream and step lie, derived from the graph alone.
 
 A stream is placed by its key; a step that gives other keys makes its records *unplaced*; a step that needs equal
 keys together gives placed records; a merge may hold both (KAFKA-7294: clean and dirty).
@@ -7,61 +6,13 @@ keys together gives placed records; a merge may hold both (KAFKA-7294: clean and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.placement import GATHERED, MURMUR2, OPAQUE, KeyFormat, KeyHash, hash_findings, hash_of_bytes
 from partitioning.model.statistics import Statistics
+from partitioning.planning.exchanges.estimates import Estimate, estimates
 from partitioning.values import Value, replace
-
-# Steps with exactly one output record for each input record.
-_AS_MANY = (Op.REKEY, Op.REPARTITION, Op.SELECT)
-# The suffix of a step's version that waits for no exchange (see `versions`). It has the step's rows.
-EARLY = ".early"
-
-
-class Estimate(Value, frozen=True):
-    """A number of records; `known` if it was counted or follows from what was."""
-
-    records: int
-    known: bool
-
-
-def estimates(graph: Graph, statistics: Statistics | None = None) -> Mapping[str, Estimate]:
-    """An estimate of the records of each stream and step. A count from the last batch is exact.
-
-    Without a count, a stream has the mean of the known streams, or one record if none is known. A merge has the sum of
-    its inputs, a join or cogroup as many as its largest input, and any other step as many as it reads. Filters are not
-    guessed: a filter looks neither cheaper nor dearer than its input.
-    """
-    counted = statistics.records if statistics else {}
-    known = [counted[stream.name] for stream in graph.streams if stream.name in counted]
-    guess = max(1, sum(known) // len(known)) if known else 1
-    estimated: dict[str, Estimate] = {}
-    for stream in graph.streams:
-        estimated[stream.name] = Estimate(counted.get(stream.name, guess), stream.name in counted)
-    for step in graph.steps:
-        count = counted.get(step.name, counted.get(f"{step.name}{EARLY}"))
-        guessed = _step(step, [estimated[name] for name in step.inputs])
-        estimated[step.name] = guessed if count is None else Estimate(count, known=True)
-    return estimated
-
-
-def total(parts: Iterable[Estimate]) -> Estimate:
-    """All records together.
-
-    >>> total([Estimate(900, known=True), Estimate(100, known=True)])
-    Estimate(records=1000, known=True)
-    """
-    listed = list(parts)
-    return Estimate(sum(part.records for part in listed), all(part.known for part in listed))
-
-
-def _step(step: Step, inputs: list[Estimate]) -> Estimate:
-    if step.op is Op.MERGE:
-        return total(inputs)
-    largest = max(source.records for source in inputs)
-    return Estimate(largest, step.op in _AS_MANY and all(source.known for source in inputs))
 
 
 class PlacementOrigin(Value, frozen=True, order=True):

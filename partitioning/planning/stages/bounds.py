@@ -10,9 +10,9 @@ from partitioning.model.leaving import unifier_levels
 from partitioning.model.placement import OPAQUE
 from partitioning.model.schemes import HotKeys, SchemeKind
 from partitioning.planning.exchanges.derived_placements import derive_placements, places, target
-from partitioning.planning.stages.draft import chosen_schemes
 from partitioning.planning.stages.hot_ranges import MOST_TASKS
 from partitioning.planning.stages.own_tasks import MOST_KEYS
+from partitioning.planning.stages.scheme_choice import chosen_schemes
 from partitioning.planning.stages.stage_cosets import MOST_OF_COMMON
 
 

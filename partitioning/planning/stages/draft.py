@@ -1,18 +1,14 @@
-"""The draft of a stage: each pass of planning adds what it decides, until the stage is complete. The scheme and
-partitioner that are named for each.
-"""
+"""The draft of a stage: each pass of planning adds what it decides, until the stage is complete."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
-from typing import TypeVar
 
-from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.errors import Finding, Refused
+from partitioning.authoring.settings import PartitionerRef
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.graph import Graph, Op, Step
+from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import MURMUR2, KeyHash, Placement
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.read_ends import NOTHING, Ends
@@ -26,7 +22,7 @@ from partitioning.model.reasons import (
     TaskCountReason,
 )
 from partitioning.model.receipt import Role
-from partitioning.model.schemes import COGROUP, MAX, Scheme
+from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.stage_inputs import Input, PlannedPartition, PlannedStream
 from partitioning.model.statistics import Statistics
 from partitioning.model.table_parts import TablePart
@@ -34,7 +30,7 @@ from partitioning.model.takes import Task
 from partitioning.model.verdict import Verdict
 from partitioning.model.watermarks import LatestTimes
 from partitioning.planning.exchanges.derived_placements import DerivedPlacement, changes_keys
-from partitioning.values import Value, replace
+from partitioning.values import Value
 
 # None among them stands for records that lie anywhere.
 KeyHashes = frozenset[KeyHash | None]
@@ -271,79 +267,3 @@ def _different(read: Mapping[str, Placement], where: str) -> Iterator[Finding]:
             what = f"streams that meet have different {noun} ({listed}); equal keys would not meet"
             then = "declare what their producers really use; a stream placed otherwise needs an exchange"
             yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, listed=listed)
-
-
-T = TypeVar("T")
-
-
-def default_scheme(choice: Choice, *, keeps_keys: bool) -> Scheme:
-    """The scheme of a stage that none was chosen for: `max`, unless equal keys or key shares have to stay together."""
-    return COGROUP if keeps_keys or choice.partitioner else MAX
-
-
-def with_choices(drafts: Sequence[StageDraft], pipeline: Pipeline, settings: Settings) -> tuple[StageDraft, ...]:
-    """The drafts with what is chosen for them. Settings win over the pipeline, and what names a stage or a step of it
-    over the rest.
-
-    Raises Refused, with all findings, for names that are no stage's or step's and for steps of one stage that
-    are given different things.
-    """
-    findings = list(_unknown(pipeline, settings, drafts))
-    chosen = []
-    for draft in drafts:
-        names = (draft.name, *(step.name for step in draft.steps))
-        candidates: list[tuple[Scheme, bool]] = []
-        for by_name, for_all in ((settings.schemes, settings.scheme), (pipeline.schemes, pipeline.scheme)):
-            candidates.extend((scheme, True) for scheme in _one("schemes", by_name, names, draft, findings))
-            if for_all is not None:
-                candidates.append((for_all, False))
-        partitioners = [
-            partitioner
-            for by_name in (settings.partitioners, pipeline.partitioners)
-            for partitioner in _one("partitioners", by_name, names, draft, findings)
-        ]
-        scheme, named = candidates[0] if candidates else (None, False)
-        chosen.append(replace(draft, choice=Choice(scheme, named, partitioners[0] if partitioners else None)))
-    if findings:
-        raise Refused(*findings)
-    return tuple(chosen)
-
-
-def chosen_schemes(pipeline: Pipeline, settings: Settings) -> tuple[Scheme, ...]:
-    """All schemes that settings and pipeline name, for any stage."""
-    named = (settings.scheme, pipeline.scheme, *settings.schemes.values(), *pipeline.schemes.values())
-    return tuple(scheme for scheme in named if scheme is not None)
-
-
-def _one(
-    noun: str, by_name: Mapping[str, T], names: Sequence[str], draft: StageDraft, findings: list[Finding]
-) -> Iterator[T]:
-    """The choice for a stage under any of its names. Different choices are a finding."""
-    chosen = {name: by_name[name] for name in names if name in by_name}
-    if len({str(choice) for choice in chosen.values()}) > 1:
-        listed = ", ".join(f"{name}: {choice}" for name, choice in chosen.items())
-        what = f"one stage is given different {noun} ({listed})"
-        findings.append(Finding.of(Kind.SCHEME, what, f"stage {draft.name}", "give it one of them", listed=listed))
-    yield from list(chosen.values())[:1]
-
-
-def _unknown(pipeline: Pipeline, settings: Settings, drafts: Sequence[StageDraft]) -> Iterator[Finding]:
-    steps = [step for draft in drafts for step in draft.steps]
-    known = {draft.name for draft in drafts} | {step.name for step in steps}
-    combines = {step.name for step in steps if step.op is Op.COMBINE}
-    for where, chosen in (
-        ("schemes in the settings", settings.schemes),
-        ("partitioners in the settings", settings.partitioners),
-        (f"schemes of pipeline {pipeline.name!r}", pipeline.schemes),
-        (f"partitioners of pipeline {pipeline.name!r}", pipeline.partitioners),
-    ):
-        for name in chosen:
-            if name not in known:
-                listed = ", ".join(draft.name for draft in drafts)
-                what = f"there is no stage or step {name!r}"
-                yield Finding.of(Kind.NAME, what, where, f"name a step, or one of these stages: {listed}", name=name)
-    for name in settings.fan_in:
-        if name not in combines:
-            listed = ", ".join(sorted(combines)) or "there is none"
-            what = f"there is no combine step {name!r}"
-            yield Finding.of(Kind.NAME, what, "fan_in in the settings", f"name a combine: {listed}", name=name)

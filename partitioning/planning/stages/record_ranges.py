@@ -32,9 +32,10 @@ from partitioning.model.stage_inputs import PlannedPartition, ResultInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.takes import Task
-from partitioning.planning.exchanges.versions import cuts
-from partitioning.planning.stages.draft import StageDraft, TaskCount, chosen_schemes, with_choices
+from partitioning.planning.exchanges.cuts import cuts
+from partitioning.planning.stages.draft import StageDraft, TaskCount
 from partitioning.planning.stages.hot_ranges import HEAVIER, MOST_TASKS, PART
+from partitioning.planning.stages.scheme_choice import chosen_schemes, with_choices
 from partitioning.planning.stages.waves import waves
 from partitioning.planning.task_coverage import listed, unsound
 from partitioning.sections import many

@@ -22,12 +22,12 @@ from partitioning.planning.stages.draft import (
     StageDraft,
     StageRead,
     TaskCount,
-    default_scheme,
     derive_hashes,
     keys_of,
 )
 from partitioning.planning.stages.own_tasks import OwnTasksOf
 from partitioning.planning.stages.record_ranges import count_ranges
+from partitioning.planning.stages.scheme_choice import default_scheme
 from partitioning.planning.stages.waves import Waves
 from partitioning.values import replace
 

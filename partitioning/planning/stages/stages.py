@@ -20,7 +20,7 @@ from partitioning.model.schemes import HotKeys
 from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedPartition, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Column
 from partitioning.planning.changeover import Changeover, changeovers, moved
-from partitioning.planning.exchanges.versions import Cut
+from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages.draft import (
     NOTHING_BEFORE,
     ReadKind,
@@ -29,10 +29,10 @@ from partitioning.planning.stages.draft import (
     StageRead,
     apart,
     keys_of,
-    with_choices,
 )
 from partitioning.planning.stages.hot_ranges import Split, split_by_ranges
 from partitioning.planning.stages.levels import with_levels
+from partitioning.planning.stages.scheme_choice import with_choices
 from partitioning.planning.stages.stage_cosets import exchange_count, with_cosets
 from partitioning.planning.stages.step_states import States, planned_write
 from partitioning.planning.stages.waves import waves

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from partitioning.model.graph import Graph, Op, Step, union
-from partitioning.planning.exchanges.versions import Cut, reading_from
+from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.exchanges.versions import reading_from
 from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead, keys_of
 from partitioning.values import Value, replace
 
