@@ -61,7 +61,7 @@ def context(tries=1):
 def killed_in_the_middle(ref, connection, begun=None):
     """Execute a task in a process of its own and kill it once it has `begun`. Gives the processes below that one."""
     code = f"""
-from coset.batches.attempt import BatchRef; from tests.airflow.test_task_group import context, operator
+from coset.batches.ref import BatchRef; from tests.airflow.test_task_group import context, operator
 operator(BatchRef{(ref.plan_uri, ref.digest)}, {connection!r}).execute(context())"""
     with subprocess.Popen([sys.executable, "-c", code]) as task:
         assert until(begun or partial(working, task.pid))

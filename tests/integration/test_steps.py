@@ -319,7 +319,7 @@ def test_a_turn_is_had_by_one_at_a_time_and_then_by_the_next(batch: SmallBatch) 
 
 
 def test_a_process_that_has_ended_is_not_waited_for(batch: SmallBatch) -> None:
-    program = "from coset.batches.pace import Turn; from partitioning.documents.document import encode; "
+    program = "from coset.batches.turns import Turn; from partitioning.documents.document import encode; "
     program += "import sys; sys.stdout.buffer.write(encode(Turn.of_this_process()))"
     ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout
     batch.ledger.store.put(batch.ledger.key("turns", 0, WORK), ended)

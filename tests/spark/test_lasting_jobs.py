@@ -150,7 +150,7 @@ def test_a_job_that_was_left_and_failed_is_run_anew(spark_server: SparkServer, t
 def test_a_group_whose_client_was_killed_is_not_run_again(spark_server: SparkServer, tmp_path: Path) -> None:
     batch, said = held_batch(gate := tmp_path / "gate"), list[str]()
     code = f"""
-from coset.batches.attempt import BatchRef; from coset.batches.runners.connect import Connect
+from coset.batches.ref import BatchRef; from coset.batches.runners.connect import Connect
 Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | spark_server.environment) as client:
         assert until(partial(met, gate))
@@ -190,7 +190,7 @@ def test_of_two_runs_of_a_group_the_later_takes_over(spark_server: SparkServer, 
 def test_who_reconnected_ends_the_job_when_it_is_cancelled(spark_server: SparkServer, tmp_path: Path) -> None:
     batch = held_batch(gate := tmp_path / "gate")
     code = f"""
-from coset.batches.attempt import BatchRef; from coset.batches.runners.connect import Connect
+from coset.batches.ref import BatchRef; from coset.batches.runners.connect import Connect
 Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | spark_server.environment) as client:
         assert until(partial(met, gate))

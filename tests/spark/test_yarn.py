@@ -20,7 +20,7 @@ from tests.yarn import Yarn, yarn
 # A process that may be killed.
 SUBMIT = """
 import json, sys
-from coset.batches.attempt import BatchRef
+from coset.batches.ref import BatchRef
 from coset.batches.runners.spark_submit import SparkSubmit
 settings, batch = map(json.loads, sys.argv[1:])
 SparkSubmit("yarn", "1GB", settings).group(BatchRef(**batch), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -67,6 +68,20 @@ def test_the_linter_finds_no_import_that_the_design_forbids() -> None:
 
 
 PRODUCT = ("coset", "expectations", "partitioning", "spark_jobs")
+# An import in a program that a test writes as text, for a process of its own.
+IMPORT = re.compile(
+    r"^ *(?:.*; *)?from ((?:coset|expectations|partitioning|spark_jobs|tests)[.\w]*) import (\w[\w, ]*)", re.M
+)
+
+
+def test_programs_that_are_text_import_names_that_exist() -> None:
+    texts = "\n".join(text for file in sorted((ROOT / "tests").rglob("*.py")) for text in _texts(file))
+    imports = [
+        (module, names.replace(",", " ").split()) for line in texts.split(";") for module, names in IMPORT.findall(line)
+    ]
+    assert len(imports) > 50
+    assert [(module, name) for module, names in imports for name in names if not _has(module, name)] == []
+
 
 CLASSES = {
     "Asked": "what is asked of a backfill, of its batches, and of a command: each within its own module",
@@ -93,6 +108,17 @@ def test_public_class_names_and_file_names_stand_once() -> None:
     for file in _files():
         places[file.name].append(file)
     assert _repeated(places, FILES) == {}
+
+
+def _texts(file: Path) -> list[str]:
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def _has(module: str, name: str) -> bool:
+    place = ROOT / module.replace(".", "/")
+    files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+    return (place / f"{name}.py").is_file() or any(name in re.findall(r"\w+", file.read_text()) for file in files)
 
 
 def _files() -> list[Path]:
