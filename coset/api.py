@@ -95,8 +95,8 @@ def run(
     """
     from coset.batches import steps  # noqa: PLC0415
     from coset.batches.interpreter import run_batch, silently  # noqa: PLC0415
+    from coset.batches.runners.choice import runner as chosen  # noqa: PLC0415
     from coset.batches.runners.runner import RunnerKind, check_runs  # noqa: PLC0415
-    from coset.batches.runners.runner import runner as chosen  # noqa: PLC0415
 
     if runner not in list(RunnerKind):
         then = f"use {', '.join(RunnerKind)}"

@@ -15,7 +15,8 @@ from coset.airflow.batch_dag import TOLD, coset_dag, failures
 from coset.airflow.deployment import TAG, VERIFY, VERIFY_TAG, docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
 from coset.airflow.shown import remember, say
-from coset.batches.verified import NextPart, differs, sample_of, verify_and_remember
+from coset.batches.verifications import verify_and_remember
+from coset.batches.verified import NextPart, differs, sample_of
 from coset.project.here import Here, enter
 from coset.project.pipeline_files import load_all
 from coset.project.project import FILE

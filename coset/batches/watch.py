@@ -25,7 +25,7 @@ from typing import Protocol
 
 from coset.batches.pace import warned
 from coset.batches.turns import has_ended, started_at
-from coset.batches.verified import differing
+from coset.batches.verifications import differing
 from partitioning.commands import Shown, Status
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import NumberedLog, Store

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from coset.batches.runners.choice import runner
 from coset.batches.runners.given_settings import parsed
-from coset.batches.runners.runner import RunnerKind, runner
+from coset.batches.runners.runner import RunnerKind
 from coset.cli import pipelines
 from coset.cli.asked import ONCE, OWN
 from coset.cli.output import console, progress, say

@@ -16,7 +16,7 @@ from coset.batches.pace import OpenBecause, open_because
 from coset.batches.progress import PipelineProgress, progress
 from coset.batches.steps import outcome
 from coset.batches.tables.table_rows import parts_held
-from coset.batches.verified import verified_samples
+from coset.batches.verifications import verified_samples
 from coset.batches.watch import IncidentLog
 from coset.cli import pipelines
 from coset.cli.output import Answer

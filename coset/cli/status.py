@@ -18,7 +18,7 @@ from coset.batches.pace import waits_for, warned
 from coset.batches.progress import progress
 from coset.batches.result_rows import count_aside
 from coset.batches.tables.table_rows import parts_held
-from coset.batches.verified import verified_samples
+from coset.batches.verifications import verified_samples
 from coset.cli import pipelines
 from coset.cli.other_stores import to_begin
 from coset.cli.output import Answer, Block, Table

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from coset.batches.tables.logs import Logs
 from coset.batches.tables.others import check_untouched
-from coset.batches.verified import KeyPart, NextPart, Verified, differs, verify_and_remember
+from coset.batches.verifications import verify_and_remember
+from coset.batches.verified import KeyPart, NextPart, Verified, differs
 from coset.batches.verifying import verify as held
 from coset.cli import pipelines
 from coset.cli.output import Answer, Block, Table

@@ -6,7 +6,7 @@ A file of tests imports `coset.testing` at once, and this with the first run.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -21,7 +21,6 @@ from coset.batches.tables.iceberg import ASKED as CATALOGUE
 from coset.batches.tables.table_base import ASKED as PLACE
 from coset.sources.landing import land_rows
 from coset.testing.likeness import MOST_ROWS, plain_rows
-from coset.testing.runs import Rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import canonical
@@ -33,11 +32,13 @@ from partitioning.model.streams import Stream
 from partitioning.values import replace
 from spark_jobs.engine.task_database import connect
 
+# The records of a stream, by columns.
+Records = Sequence[Mapping[str, object]]
 # Of the columns that no stream declares, by stream and name.
 Types = dict[tuple[str, str], pa.DataType]
 
 
-def land(stream: Stream, rows: Rows, declared: Mapping[str, str], types: Types) -> None:
+def land(stream: Stream, rows: Records, declared: Mapping[str, str], types: Types) -> None:
     """Land records of a stream, with the types that are declared, else those they had before; new ones are noted."""
     # Nobody knows how producers place keys of an opaque stream: this way is as good as any.
     placed = replace(stream, hash=MURMUR2) if stream.hash == OPAQUE else stream
@@ -97,7 +98,7 @@ def _run_in_vain(ref: BatchRef, runner: Local) -> None:
     ledger.close_attempt(plan.batch, ledger.attempt(plan.batch), canonical({"findings": []}))
 
 
-def _table(stream: str, rows: Rows, declared: Mapping[str, str], types: Types) -> pa.Table:
+def _table(stream: str, rows: Records, declared: Mapping[str, str], types: Types) -> pa.Table:
     """The records of a stream with the union of their columns, each of the type that it had before."""
     columns = dict.fromkeys(name for row in rows for name in row)
     values = {name: pa.array([row.get(name) for row in rows]) for name in columns}

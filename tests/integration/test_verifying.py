@@ -16,7 +16,8 @@ import pytest
 from deltalake import DeltaTable
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from coset.batches.verified import ALL, KeyPart, NextPart, Verified, verify_and_remember
+from coset.batches.verifications import verify_and_remember
+from coset.batches.verified import ALL, KeyPart, NextPart, Verified
 from coset.batches.verifying import verify
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline

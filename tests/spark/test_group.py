@@ -15,8 +15,9 @@ import msgspec
 import pyspark
 import pytest
 
+from coset.batches.runners.choice import runner
 from coset.batches.runners.connect import Connect
-from coset.batches.runners.runner import Runner, RunnerKind, runner
+from coset.batches.runners.runner import Runner, RunnerKind
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_server import SparkServer
 from coset.batches.runners.spark_settings import environment, java_from_pypi

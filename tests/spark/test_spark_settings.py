@@ -13,8 +13,9 @@ from pyspark import SparkConf
 
 from coset.batches.runners import children
 from coset.batches.runners.children import free_ports
+from coset.batches.runners.choice import runner
 from coset.batches.runners.given_settings import GIVEN, as_variable, parsed
-from coset.batches.runners.runner import RunnerKind, runner
+from coset.batches.runners.runner import RunnerKind
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import PYTHON, configuration, environment
 from demo.s3_server import S3Server

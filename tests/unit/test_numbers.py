@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coset.batches.runners.runner import RunnerKind, runner
+from coset.batches.runners.choice import runner
+from coset.batches.runners.runner import RunnerKind
 from coset.cli.app import app, settings_of
 from coset.cli.commands import backfills, batches, upkeep  # noqa: F401  they name the commands
 from partitioning.authoring.pipeline import Pipeline

@@ -27,7 +27,8 @@ from pyspark.sql.connect.session import SparkSession
 from coset.batches.ref import BatchRef
 from coset.batches.runners.connection import USER, Gone, check_address, connected, connected_alone, end_session, is_gone
 from coset.batches.runners.given_settings import Settings
-from coset.batches.runners.runner import Jobs, TellOf, nobody
+from coset.batches.runners.jobs import Jobs
+from coset.batches.runners.runner import TellOf, nobody
 from coset.batches.runners.spark_server import LOG_SETTING
 from coset.batches.runners.spark_settings import check_reach
 from coset.batches.runners.spark_submit import SparkSubmit

@@ -18,7 +18,8 @@ from pyspark.java_gateway import launch_gateway
 
 from coset.batches.ref import BatchRef
 from coset.batches.runners.given_settings import Settings
-from coset.batches.runners.runner import Jobs, TellOf, nobody
+from coset.batches.runners.jobs import Jobs
+from coset.batches.runners.runner import TellOf, nobody
 from coset.batches.runners.shipped import Shipped
 from coset.batches.runners.spark_settings import PYTHON, check_reach, configuration, environment, log_file
 from partitioning.errors import CosetError
