@@ -10,7 +10,7 @@ from coset.sources import landed
 from coset.sources.known import KnownStream
 from coset.sources.new_files import NewFiles
 from partitioning.commands import Forget
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, refuse
 from partitioning.kinds import Kind
 from partitioning.model.failure import together
 from partitioning.model.offsets import OffsetRange
@@ -27,8 +27,7 @@ def discover(
 
     Raises as `landed.discover` and `kafka.discovery.discover`, and those of Iceberg tables, with the findings of all.
     """
-    if moved := [found for stream in streams for found in _counted_otherwise(stream, ends)]:
-        raise Refused(*moved)
+    refuse([found for stream in streams for found in _counted_otherwise(stream, ends)])
     errors, discovered = list[CosetError](), dict[str, Discovered]()
     for look in _looks(streams, ends, losses):
         try:

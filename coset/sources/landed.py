@@ -26,7 +26,7 @@ from coset.sources.layouts import NO_CSV
 from coset.sources.new_files import NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import BackfillAsking, Forget, Then
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Unreachable, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_part, key_columns, key_parts
 from partitioning.model.gaps import Explained, explained, next_step
@@ -84,8 +84,7 @@ def discover(
     # An unread file looks like a gap, so gaps are not reported then.
     if unreachable:
         raise Unreachable(*unreachable)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return discovered
 
 

@@ -24,7 +24,7 @@ from coset.sources.plain_arrays import not_utf8, plain_type, with_leaves
 from coset.sources.reader import RAW, WHY, Batch, uncastable, without_values
 from coset.sources.s3 import reaching
 from partitioning.commands import Replan, Then
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.order import OrderedStream
@@ -117,15 +117,12 @@ class LandedReader:
         for planned in partitions:
             pinned: list[_Pinned] = []
             for file in planned.files:
-                try:
+                with noting(findings):
                     handle, keys = self._open_as_planned(file), file.beside and self._open_as_planned(file.beside)
                     landed = self._landed(file, handle, keys)
                     pinned.append(_Pinned(file, handle, landed, keys))
-                except Refused as refusal:
-                    findings.extend(refusal.findings)
             opened.append((planned, pinned))
-        if findings:
-            raise Refused(*findings)
+        refuse(findings)
         return opened
 
     def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

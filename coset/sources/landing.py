@@ -26,7 +26,7 @@ from coset.sources.given_rows import KEY_TYPES, Kinds, checked, lines_in, rows_i
 from coset.sources.landed_keys import making_keys
 from coset.sources.layouts import Folders, folders_of
 from partitioning.documents.stores import store_at
-from partitioning.errors import Conflict, Finding, Refused
+from partitioning.errors import Conflict, Finding, Refused, refuse
 from partitioning.hashes import hash_of
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
@@ -63,8 +63,7 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
     there = _all_landed(stream)
     if stream.written_as.has_types:
         return _land(stream, rows_in(file, stream, _kinds(there.values())), str(file), there, through)
-    if findings := tuple(undeclared(stream)):
-        raise Refused(*findings)
+    refuse(undeclared(stream))
     lines = lines_in(file, stream)
     if why := given_rows.why_not(stream, lines):
         raise unreadable(str(file), why)
@@ -94,8 +93,7 @@ def _land(
     rows = _with_key(rows, stream, named)
     partitions = _partitions(_keys(rows, stream), stream)
     new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
-    if findings := tuple(_unlandable(stream, rows, named, there.values())):
-        raise Refused(*findings)
+    refuse(_unlandable(stream, rows, named, there.values()))
     written = {number: NewRows(mine.num_rows, partial(_parquet, stream, mine)) for number, mine in new.items()}
     return _written(stream, written, there, through)
 

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.graph import gives_what_is_over
 from partitioning.model.streams import DELETED, Stream
@@ -136,8 +136,7 @@ class Trial:
         """
         from coset.testing import engine  # noqa: PLC0415
 
-        if findings := [self._empty(name) for name in self._declared if name not in self._landed]:
-            raise Refused(*findings)
+        refuse([self._empty(name) for name in self._declared if name not in self._landed])
         return engine.run(self.pipeline, self._root, settings, twice=twice)
 
     def _empty(self, stream: str) -> Finding:

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.authoring.key_texts import avro_fields, protobuf_message
 from partitioning.authoring.words import FormatName, KeyFormatName, LayoutName, NullKey
-from partitioning.errors import Refused
+from partitioning.errors import Refused, refuse
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.allowance import REFUSE
@@ -132,8 +132,7 @@ def _of_several(name: str, key: tuple[str, ...], key_format: str, hash: str) -> 
     its hash says of which bytes it is. Raises Refused with all findings."""
     where = f"stream {name!r}"
     # An object of one column is another text than that column.
-    if findings := tuple(bad_parts(key, where, 1 if key_format == JSON else 2)):
-        raise Refused(*findings)
+    refuse(bad_parts(key, where, 1 if key_format == JSON else 2))
     by_function = is_import_path(hash)
     if key_format == JSON and not by_function:
         if hash == OPAQUE:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, about, noting, refuse
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
@@ -320,12 +320,9 @@ def kept_change(
     where, function = f"change of step {name!r}", ""
     findings = list(_wrong(steps, name, where, begins, migrate))
     if migrate is not None and not isinstance(migrate, Mapping):
-        try:
+        with noting(findings):
             function = import_path(migrate, where)
-        except Refused as refusal:
-            findings.extend(refusal.findings)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     values = {column: _sql(value) or "" for column, value in begins.items()}
     columns = migrate if isinstance(migrate, Mapping) else {}
     return KeptChange(was, tuple(sorted(values.items())), tuple(sorted(columns.items())), function, anew)

@@ -47,8 +47,8 @@ def explain(
         _streams(plan, records),
         *missing(plan),
         *doubles(plan),
-        *watermarks_section(plan.marks, graph),
-        *waiting_section(graph, MarkedBatch("this batch", plan.marks)),
+        *watermarks_section(plan.watermarks, graph),
+        *waiting_section(graph, MarkedBatch("this batch", plan.watermarks)),
         *surprises_section(plan, last, shown),
         *_exchanges(plan),
         *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),
@@ -89,7 +89,7 @@ def _streams(plan: Plan, records: int) -> Section:
     notes = (
         f"Batch {plan.batch} of {plan.pipeline}: {many(records, 'record')} to read.",
         f"Plan {digest(plan)}" + (f", after {plan.parent}." if plan.parent else ", the first of the pipeline."),
-        *(f"{one}." for one in plan.forgot),
+        *(f"{one}." for one in plan.forgotten),
         *_in_brokers(plan),
         *(f"{each[:1].upper()}{each[1:]}." for each in columns_to_come(plan)),
     )
@@ -294,7 +294,7 @@ def _tasks(group: TaskGroup) -> str:
 
 
 def _results(plan: Plan) -> Section:
-    held = plan.rows_held
+    held = plan.held
     rows = [
         (
             write.declared.table,

@@ -166,8 +166,7 @@ class _Query:
         yield "SET TimeZone = 'UTC';" + (" SET error_on_division_by_zero = false;" if of_2 else "")
         if any(self._has_floats(stream) for stream in self._streams):
             yield f"SET disabled_optimizers = '{_BY_STATISTICS}';  -- Parquet's statistics leave NaN out"
-        known: dict[str, int | None] = {THIS_BATCH: self._plan.batch}
-        known[DAY_END] = self._plan.day_end if isinstance(self._plan.day_end, int) else None
+        known = {THIS_BATCH: self._plan.batch, DAY_END: self._plan.day_end}
         for step in (step for stage in self._plan.stages for step in stage.steps):
             if step.state and step.state.watermark:
                 known[passed_by(step.name)[1]] = step.state.watermark.now

@@ -233,7 +233,7 @@ def order_of(
         stage.writes,
         leavings(plan, ref),
         plan.key_sample,
-        plan.day_end,
+        UNSET if plan.day_end is None else plan.day_end,
         tuple(sorted(plan.private)) or UNSET,
         tuple(each for each in failed if each.stream in {read.name for read in stage.streams}) or UNSET,
         UNSET if tables in ("", usual_tables(store)) else tables,

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from msgspec import UNSET, UnsetType
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.key_schemas import Framing
@@ -46,8 +46,7 @@ _DAY = 86_400 * 10**6
 def checked(stream: Stream) -> Stream:
     """A stream from its declaration. Raises Refused with all findings if the declaration is wrong."""
     check_name(stream.name, "stream")
-    if findings := tuple(stream_findings(stream)):
-        raise Refused(*findings)
+    refuse(stream_findings(stream))
     return replace(
         stream,
         sparse=_sparse(stream),

@@ -52,27 +52,21 @@ class NullKeys(StrEnum):
 
 class Format(StrEnum):
     """How records are written: Parquet and Avro files describe their columns, JSON lines do not. In a broker, each
-    record is JSON, Avro, or bytes."""
+    record is JSON, Avro, or bytes. The `noun` is its name in sentences."""
 
-    PARQUET = "parquet"
-    AVRO = "avro"
-    JSON = "json"
-    BYTES = "bytes"
+    noun: str
 
-    @property
-    def noun(self) -> str:
-        """Its name in sentences."""
-        match self:
-            case Format.PARQUET:
-                return "Parquet"
-            case Format.AVRO:
-                return "Avro"
-            case Format.JSON:
-                return "JSON"
-            case Format.BYTES:
-                return "bytes"
-            case _:
-                assert_never(self)
+    def __new__(cls, word: str, noun: str) -> Format:
+        """A word with its noun."""
+        form = str.__new__(cls, word)
+        form._value_ = word
+        form.noun = noun
+        return form
+
+    PARQUET = "parquet", "Parquet"
+    AVRO = "avro", "Avro"
+    JSON = "json", "JSON"
+    BYTES = "bytes", "bytes"
 
     @property
     def has_types(self) -> bool:

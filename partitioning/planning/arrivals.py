@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
 from partitioning.commands import Forget, Then
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -67,8 +67,7 @@ def arrivals(
         findings.extend(_lost(stream, holes))
         columns = discovery.columns, PackedRows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
         planned.append(PlannedStream(stream, *columns, discovery.topic, discovery.untyped, discovery.ids))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return tuple(planned)
 
 

@@ -90,7 +90,7 @@ def graph_of(plan: Plan) -> Graph:
         tuple(step for stage in stages for step in stage.steps),
         tuple(write.declared for write in plan.writes()),
         _columns_of(plan.streams),
-        plan.code_noted,
+        plan.code,
     )
 
 

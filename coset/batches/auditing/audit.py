@@ -25,7 +25,7 @@ from partitioning.commands import Replan
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import all_left, receipts
 from partitioning.documents.store import at_once
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, Gap
 from partitioning.model.leaving import Left, leavings, partitions_of
@@ -107,8 +107,7 @@ def _kept_aside(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> _Kept:
             place = task.stage, row["stream"], row["partition"]
             count, digest = kept.get(place, (0, 0))
             kept[place] = count + 1, (digest + offset_digest(row["offset"])) % MODULUS
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return kept
 
 

@@ -15,7 +15,7 @@ from coset.sources.s3 import reaching
 from partitioning.commands import Replan, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import at_once
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.hashes import hash_of, homes_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.graph import Op, quote, waiting
@@ -173,8 +173,7 @@ def judged_keys(ledger: Ledger, plan: Plan, read: Iterable[Receipt]) -> pa.Table
             what = f"task {task.task} sampled {sum(expected.values()):,} keys, its file holds {len(table):,} others"
             findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task, keys=len(table)))
         tables.append(table)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return _worst_first(pa.concat_tables(tables) if tables else TABLES["keys"].empty_table())
 
 

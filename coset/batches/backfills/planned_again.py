@@ -76,7 +76,7 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     results = _columns(then, stored, ledger)
     # A preview has not run the batch before it, whose rows the backfill reads by the names of now.
     goes_on = before is not None and (batch == asked.first or before.pipeline == ledger.pipeline)
-    read = before.ends.without(stored.forgot) if before and goes_on else NOTHING
+    read = before.ends.without(stored.forgotten) if before and goes_on else NOTHING
     if wrong := [*misread(then, replayed(stored), results, read)]:
         raise Refused(*wrong)
     plan = plan_arrived(
@@ -88,14 +88,14 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
         published=before,
         shown=_shown(ledger, before),
         ends=ends,
-        forgotten=stored.forgot,
+        forgotten=stored.forgotten,
         # The losses of the first run stay accepted, so that they are not unexplained gaps.
-        settings=replace(settings, accept_loss=stored.lost),
+        settings=replace(settings, accept_loss=stored.losses),
         statistics=statistics(Attempt.published(Ledger(ledger.store, before.pipeline), before)) if before else None,
         kept=kept_by(source, before) if before else None,
         named=ledger.pipeline,
         day_end=_day_end(stored),
-        as_of=stored.as_of if isinstance(stored.as_of, int) else None,
+        as_of=stored.as_of,
         earlier=lambda batch: _goes_on_from(ledger, batch)[1],
         engine=engine(then.graph, [column for stream in stored.streams for column in stream.columns], before),
     )
@@ -125,7 +125,7 @@ def _from_before(finding: Finding, pipeline: Pipeline, batch: int) -> Finding:
 
 def _day_end(stored: Plan) -> int | None:
     """The end of the day by which a batch goes: of its own, or of this one if it did not go by times at first."""
-    if isinstance(stored.day_end, int):
+    if stored.day_end is not None:
         return stored.day_end
     return None if goes_by_times(graph_of(stored)) else end_of_day()
 

@@ -17,7 +17,7 @@ from coset.sources.kafka.decoded_values import AvroChanges, AvroValues, ChangeVa
 from coset.sources.kafka.keys import key_columns_of, read_of_key
 from coset.sources.kafka.registry import AvroSchema, Registry
 from coset.sources.landed_keys import with_made
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
 from partitioning.values import replace
@@ -117,8 +117,7 @@ def _declared(stream: Stream) -> tuple[Column, ...]:
 
 def _types(stream: Stream, declared: Mapping[str, str]) -> dict[str, str]:
     """DuckDB's names of declared types. Raises Refused with all that are none."""
-    if wrong := tuple(typeless(stream, declared)):
-        raise Refused(*wrong)
+    refuse(typeless(stream, declared))
     return types_named(declared)
 
 
