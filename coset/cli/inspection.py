@@ -18,7 +18,7 @@ from coset.sources.landed_keys import without_made
 from coset.sources.landed_topic import SeenTopic, look
 from partitioning.authoring.declared import Options, declaration, stream_of
 from partitioning.commands import Repeat, Then
-from partitioning.errors import CosetError, Refused
+from partitioning.errors import CosetError, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Gap, gaps
 from partitioning.model.offsets import check_name
@@ -96,11 +96,10 @@ def inspect(address: str) -> Answer:
 
 def _table(address: str) -> Answer:
     """What an Iceberg table holds, by its buckets, and its declaration."""
-    from coset.sources.iceberg.table_discovery import declared  # noqa: PLC0415  an extra
+    from coset.sources.iceberg.declared_tables import declared  # noqa: PLC0415  an extra
 
     place, _, name = address.rstrip("/").rpartition(".")
-    if findings := source_findings(source_of(place), address):
-        raise Refused(*findings)
+    refuse(source_findings(source_of(place), address))
     stream, why = declared(check_name(name, "stream"), place)
     discovered = discover([stream])[0]
     options = {"key": stream.key, "partitions": stream.partitions}
@@ -148,8 +147,7 @@ def _look(address: str) -> SeenTopic:
         return look(address)
     from coset.sources.kafka import broker_topic  # noqa: PLC0415  few topics are read from brokers
 
-    if findings := source_findings(source, address):
-        raise Refused(*findings)
+    refuse(source_findings(source, address))
     return broker_topic.look(source, where, check_name(name, "stream"))
 
 
