@@ -183,6 +183,22 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
         """Whether it has a row for each life of a key, which expires."""
         return not self.sql and self.microseconds > 0
 
+    @property
+    def shortest(self) -> int:
+        """After how many microseconds a row closes at the earliest."""
+        return self.gap or self.waits or 0
+
+    @property
+    def own_time(self) -> int:
+        """Which of the step's expressions says when a record itself happened. Of a session the first says its window's
+        time."""
+        return -2 if self.gap else -1 if self.of_lives else 0
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """How many microseconds it does what for."""
+        return {"keeps each for": self.microseconds, "gives it after": self.waits or 0, "ends sessions after": self.gap}
+
     def since(self, latest: int | None, day_end: int | UnsetType | None) -> int | None:
         """The earliest `@time` of rows still kept once the watermark has passed or, where none is known of its streams,
         `latest` was seen, or the day of planning ended before that. None if no row expires."""

@@ -115,8 +115,8 @@ def _marked_by(step: Step) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield from zip(said, ((IDENTITY,), (TIME,)), strict=True)
         case Op.RECENT:
             yield said[0], (TIME,)
-            # Of a session there is the records' own time, and the gap.
-            yield from ((text, (AT,)) for text in said[-2:-1] if step.state and step.state.gap)
+            if step.state and step.state.own_time:
+                yield said[step.state.own_time], (AT,)
         case Op.COMBINE | Op.LATEST if step.state and step.state.of_lives:
             yield said[-1], (FROM, TIME)
         case _:
