@@ -68,7 +68,7 @@ class _OfOneBackfill(_OfPipeline, frozen=True):
     """A command that names a backfill of a pipeline by its number."""
 
     number: int
-    form = ("number",)
+    form: ClassVar[tuple[str, ...]] = ("number",)
 
 
 class Repeat(_Command, frozen=True, tag="repeat"):

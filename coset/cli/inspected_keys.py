@@ -79,7 +79,7 @@ def key_of(topic: SeenTopic, found: KeySearch) -> InspectedKey:
     types = dict[str, str]()
     if sample.framing is Framing.JSON_SCHEMA:
         types, _ = json_columns([[object_of(key) for key in keys if key is not None]])
-        declares = (landed or not topic.stream.written_as.has_types) and types.keys() == {*sample.columns}
+        declares = (landed or not topic.stream.format.has_types) and types.keys() == {*sample.columns}
         if not declares or not _ALIKE.issuperset(types.values()):
             return unknown
     return InspectedKey(sample.columns or own, sample.framing, sample.schemas, types, sample, key_bytes)

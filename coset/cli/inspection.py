@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pyarrow.compute as pc
-from msgspec import UNSET
 
 from coset.batches.key_search import HowSure, KeySearch, Tried, search, search_of_objects
 from coset.cli.inspected_keys import InspectedKey, key_notes, key_of, key_text, key_value, notes_of
@@ -62,7 +61,7 @@ def inspect(address: str) -> Answer:
         raise _unread(topic, address)
     given, offset = topic.stream.key, topic.stream.offset
     keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
-    written = filter(None, (topic.stream.written_as, topic.keys.written_as))
+    written = filter(None, (topic.stream.format, topic.keys.written_as))
     declares = bool(topic.stream.changes) or not all(each.has_types for each in written)
     if isinstance(topic.stream.origin, KafkaSource) and not given:
         found = search_of_objects(topic.sample, PARTITION, keys, topic.stream.partitions)
@@ -80,9 +79,9 @@ def inspect(address: str) -> Answer:
         "address": address,
         "stream": stream.name,
         "source": stream.source,
-        "format": stream.written_as,
-        "layout": stream.lies_by,
-        "changes": stream.changes or None,
+        "format": stream.format,
+        "layout": stream.layout,
+        "changes": stream.changes,
         "partitions": stream.partitions,
         "offsets": [_offsets(stream, each) for each in discovered.partitions],
         "columns": _columns(topic, stream, discovered),
@@ -158,7 +157,7 @@ def _unread(topic: SeenTopic, address: str) -> CosetError:
     if isinstance(topic.stream.origin, KafkaSource):
         return nothing
     try:
-        landed.discover([replace(topic.stream, counted=UNSET, offset=OFFSET)])
+        landed.discover([replace(topic.stream, counted=False, offset=OFFSET)])
     except Refused as refused:
         # Which column is the key, and whether offsets have one, nobody has said.
         undeclared = {("name", topic.stream.key), ("name", OFFSET)}
@@ -178,7 +177,7 @@ def _unread(topic: SeenTopic, address: str) -> CosetError:
 def _keyless(columns: Sequence[Column], stream: Stream, address: str) -> Refused:
     what = f"no column can be a key: there are {cut([f'{each.name} {each.type}' for each in columns])}"
     then = "land the record's key as a column of text, of a whole number or of bytes"
-    if stream.lies_by is Layout.AIVEN:
+    if stream.layout is Layout.AIVEN:
         then += ": by format.output.fields=key,value,offset, or, if the value has it, by format.output.envelope=false"
     return Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, address=address)
 
@@ -200,7 +199,7 @@ def _options(topic: SeenTopic, found: KeySearch, key: InspectedKey) -> Options:
     stream, best = topic.stream, found.best
     assert best
     placing = best.placing
-    columns = dict(stream.columns or {})
+    columns = dict(stream.columns)
     # A record in a broker has its key beside its value.
     beside = topic.of_keys.intersection([key.key_bytes] if key.key_bytes else key.columns)
     if beside and topic.keys.written_as and not topic.keys.written_as.has_types:
@@ -214,10 +213,10 @@ def _options(topic: SeenTopic, found: KeySearch, key: InspectedKey) -> Options:
         "hash": (hash, MURMUR2),
         "null_keys": (NullKeys.OWN_TASK if best.without else NullKeys.REFUSE, NullKeys.REFUSE),
         "offset": (None if stream.counted else stream.offset, OFFSET),
-        "format": (stream.written_as, USUAL_FORMAT),
+        "format": (stream.format, USUAL_FORMAT),
         "columns": (columns, {}),
         "keys": (topic.keys.written_as if beside else None, None),
-        "layout": (stream.lies_by, Layout.PARTITION),
+        "layout": (stream.layout, Layout.PARTITION),
     }
     plain = {name: str(value) if isinstance(value, str) else value for name, (value, _) in given.items()}
     return {**key.options, **{name: plain[name] for name, (value, usual) in given.items() if value != usual}}
@@ -325,15 +324,15 @@ def _text(
     code: Sequence[str],
 ) -> Iterator[Block]:
     offsets = [_offsets(stream, each) for each in discovered.partitions]
-    records, layout = sum(each["records"] for each in offsets), stream.lies_by
+    records, layout = sum(each["records"] for each in offsets), stream.layout
     lies = {
         Layout.PARTITION: "in a folder for each partition",
         Layout.TIME: 'in folders of times, layout="time"',
         Layout.AIVEN: 'named as by Aiven\'s sinks, layout="aiven"',
     }
-    notes = [f"{stream.written_as.noun}, {lies[layout]}"]
+    notes = [f"{stream.format.noun}, {lies[layout]}"]
     if isinstance(stream.origin, KafkaSource):
-        notes = [f"{stream.written_as.noun}, in its brokers; offsets count as records"]
+        notes = [f"{stream.format.noun}, in its brokers; offsets count as records"]
     if topic.beside:
         notes.append(f"{many(topic.beside, 'file')} beside the folders of partitions, or with other names, passed over")
     if stream.counted:

@@ -115,7 +115,7 @@ def figures_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
 def _measured(table: str, measure: Measure) -> Figure:
     """The figure of a ready-made expectation. Of a latest time, it is how old that was when the batch was planned."""
     kind, of = measure.kind, measure.of
-    title = f"{table}: {kind.title.format(of=of)}"
+    title = f"{table}: {kind.called.format(of=of)}"
     return Figure(str(measure), title, _FORMS[kind.form], FigureTopic.MEASURED, table, "measured")
 
 

@@ -12,7 +12,6 @@ from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import UnsetType
 
 from coset.sources.file_columns import arrow_schema, cast_exactly, columns_of, has_limits
 from coset.sources.files import Files
@@ -146,7 +145,7 @@ class LandedReader:
         return self._landed(file, whole, pinned.keys)
 
     def _landed(self, file: InputFile, source: pa.NativeFile, keys: pa.NativeFile | None) -> LandedFile:
-        if isinstance(self._ids, UnsetType):
+        if not self._ids:
             return open_landed(self._declared, source, file.first, self._memory, keys)
         gone = file.gone if self._declared.tells_deletes else None
         data = DataFile(source, self._ids, self._memory, file.rows, gone=gone)
@@ -240,7 +239,7 @@ class LandedReader:
             kind = self._columns[field.name].type
             what = f"column {field.name!r} cannot be read as {kind}: {error}"
             then: Then = "land the column under another name, or leave it out of cast="
-            if field.name not in self._declared.casts:
+            if field.name not in self._declared.cast:
                 then = self._then(field.name, column)
             raise Refused.of(Kind.RECORD, what, file.path, then, field=field.name, type=kind) from error
 

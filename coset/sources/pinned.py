@@ -144,7 +144,7 @@ def files_in(
 def _there(stream: Stream, source: str, planned: PlannedPartition, gaps: Sequence[Span]) -> Iterator[Found]:
     """The objects from the first gap of a partition to its last, perhaps with others."""
     store, number = store_at(source), planned.partition
-    if stream.lies_by is not Layout.PARTITION:
+    if stream.layout is not Layout.PARTITION:
         return folders_of(stream).objects_in(store, number)
     digits = digits_of(file.path for file in planned.files) or 10
     after = key_before(stream.name, number, gaps[0].start, digits)

@@ -33,7 +33,7 @@ def records(
     """
     given, rows, findings = columns or {}, dict[str, st.SearchStrategy[list[dict[str, object]]]](), list[Finding]()
     for stream in pipeline.streams:
-        types = {**(stream.columns or {}), **given.get(stream.name, {})}
+        types = {**stream.columns, **given.get(stream.name, {})}
         if not types and stream.name not in given:
             then = f"give them: records(pipeline, {{{stream.name!r}: {{'amount': 'BIGINT'}}}})"
             what = f"stream {stream.name!r} declares no columns"

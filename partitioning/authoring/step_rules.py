@@ -19,7 +19,7 @@ from partitioning.model.graph import Join, KeptChange, Missing, Op, Step
 from partitioning.model.meaning import RowKind
 from partitioning.model.placement import KeyFormat
 from partitioning.model.table_mode import CHANGELOG, Mode, Updates
-from partitioning.model.watermarks import EventTime, Late
+from partitioning.model.watermarks import Late
 from partitioning.numbers import DAYS
 from partitioning.values import replace
 
@@ -184,7 +184,7 @@ def _cannot_be_over(flows: Sequence[StepOutput], where: str) -> Iterator[Finding
         streams = flow.pipeline.streams_of(flow.step)
         timed = [stream for stream in streams if not stream.table]
         for stream in timed:
-            if not isinstance(stream.time, EventTime):
+            if not stream.time:
                 what = f"stream {stream.name!r} does not say when its records happened, so none is ever over"
                 yield Finding.of(Kind.DECLARATION, what, where, "declare it with time=", stream=stream.name)
         if not timed:

@@ -196,7 +196,7 @@ def _columns(columns: tuple[Column, ...]) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if value is None or value is msgspec.UNSET:
+    if value is None:
         return _ABSENT
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {kind}" for name, kind in value.items())

@@ -33,20 +33,22 @@ _NUMBERED = "epoch_us(CAST(({of}) AS TIMESTAMP))"
 class MeasureKind(StrEnum):
     """How many rows there are; which share of a column is null; how many keys; the latest time; the sum of a column.
 
-    Each has the `expectation` that asks for it, by Great Expectations' name, its `title` and `form` on pages, and the
-    aggregate that it is in `sql`, if it is one of a column or expression.
+    Each has the `expectation` that asks for it, by Great Expectations' name, what it is `called` and its `form` on
+    pages, and the aggregate that it is in `sql`, if it is one of a column or expression.
     """
 
     expectation: str
-    title: str
+    called: str
     form: FigureForm
     sql: str
 
-    def __new__(cls, kind: str, expectation: str, title: str, form: FigureForm, sql: str = "") -> MeasureKind:
+    def __new__(
+        cls, kind: str, expectation: str = "", called: str = "", form: FigureForm = FigureForm.COUNT, sql: str = ""
+    ) -> MeasureKind:
         """A word with what belongs to it."""
         measure = str.__new__(cls, kind)
         measure._value_ = kind
-        measure.expectation, measure.title, measure.form, measure.sql = expectation, title, form, sql
+        measure.expectation, measure.called, measure.form, measure.sql = expectation, called, form, sql
         return measure
 
     ROWS = "rows", "expect_rows_as_usual", "rows, as judged", FigureForm.COUNT

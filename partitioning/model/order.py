@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, assert_never
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
@@ -52,14 +52,14 @@ class _Ordered(Value, frozen=True):
         return key_sample * max(1, -(-self.read.records // (key_sample * STATE_KEYS_COMPARED)))
 
 
-class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
+class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind", omit_defaults=True):
     """A stream as one task reads it: its partitions with ranges and files."""
 
     read: StreamInput
     declared: Stream
     columns: tuple[Column, ...]
     partitions: tuple[PlannedPartition, ...]
-    ids: Mapping[str, int] | UnsetType = UNSET
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     def of_all(self, tasks: Sequence[Ordered]) -> OrderedStream:
         """The same stream with the partitions of several tasks."""

@@ -36,7 +36,7 @@ def private_names(streams: Iterable[Stream], steps: Sequence[Step]) -> frozenset
     A name counts in every stream and step, whichever declares it.
     """
     streams = tuple(streams)
-    names = {name.lower() for stream in streams for name in stream.private or ()}
+    names = {name.lower() for stream in streams for name in stream.private}
     for each in streams:
         columns = {*key_columns(each.key), *((each.key_bytes,) if each.key_bytes else ())}
         of_key = {name.lower() for name in columns}

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, assert_never
 
-from msgspec import UNSET, UnsetType
+from msgspec import field
 
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.sources import LandedSource
@@ -52,7 +52,7 @@ class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
     required: tuple[str, ...] = ()
     topic: str = ""
     untyped: tuple[str, ...] = ()
-    ids: Mapping[str, int] | UnsetType = UNSET
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ from partitioning.model.statistics import Locality, Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.model.table_parts import TablePart
 from partitioning.model.task_engine import Engine
-from partitioning.model.watermarks import EventTime, LatestTimes, Watermark
+from partitioning.model.watermarks import LatestTimes, Watermark
 from partitioning.planning.arrivals import arrivals
 from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
@@ -196,7 +196,7 @@ def _falls_quiet(mark: Watermark, before: Watermark | None) -> bool:
 
 def goes_by_times(graph: Graph) -> bool:
     """Whether a step keeps records for a time, or a stream has a watermark."""
-    timed = any(isinstance(stream.time, EventTime) for stream in graph.streams)
+    timed = any(stream.time for stream in graph.streams)
     return timed or any(step.state and step.state.microseconds for step in graph.steps)
 
 

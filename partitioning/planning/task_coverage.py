@@ -232,7 +232,7 @@ def _of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFil
 
 def _landed_of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFile) -> str | None:
     number = planned.partition
-    folder = _FOLDER.search(file.path) if stream.declared.lies_by is Layout.PARTITION else None
+    folder = _FOLDER.search(file.path) if stream.declared.layout is Layout.PARTITION else None
     if folder and int(folder["folder"]) != number:
         return f"{file.path} lies in the folder of partition {folder['folder']}"
     name = named_file(file.path)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import duckdb
-from msgspec import UnsetType
 
 from coset.sources.databases import connect_to_ask
 from partitioning.authoring.pipeline import Pipeline
@@ -20,7 +19,6 @@ from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.graph import Graph, Op, Step, Write, quote, waiting
 from partitioning.model.streams import Column, Discovered, Stream
-from partitioning.model.watermarks import EventTime
 from spark_jobs.sql.combined_results import CombinedResults
 from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
@@ -105,9 +103,9 @@ class _Check:
         self._imported(stream.hash, where)
         columns = (*discovered.columns, Column(PARTITION, "INTEGER"))
         self._untyped |= {name.lower(): stream.name for name in discovered.untyped}
-        self._may_lose |= not isinstance(discovered.ids, UnsetType)
+        self._may_lose |= bool(discovered.ids)
         there = {name.lower() for name in (*(column.name for column in discovered.columns), *discovered.untyped)}
-        for name in (name for name in stream.private or () if name.lower() not in there):
+        for name in (name for name in stream.private if name.lower() not in there):
             then = f"correct its name; there are {', '.join(column.name for column in discovered.columns)}"
             what = f"there is no column {name!r} to be private"
             self._findings.append(Finding.of(Kind.DECLARATION, what, where, then, name=name))
@@ -121,7 +119,7 @@ class _Check:
             self._relations[stream.name] = RelationColumns(
                 columns, frozenset({stream.offset.lower(), PARTITION, *made_of_others})
             )
-            if isinstance(stream.time, EventTime):
+            if stream.time:
                 self._time(stream, stream.time.sql)
 
     def _time(self, stream: Stream, text: str) -> None:

@@ -47,7 +47,7 @@ def opened(stream: Stream, files: Files, uri: str, first: int, keys: str = "") -
 
 
 def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory) -> LandedFile:
-    match stream.written_as:
+    match stream.format:
         case Format.PARQUET:
             rows = ParquetRows(source, stream.offset, memory)
             return ChangeRecords(rows, stream) if stream.changes else rows
@@ -76,8 +76,8 @@ def open_keys(
         case Format.AVRO:
             return AvroKeys(source, name)
         case Format.JSON:
-            declared = (stream.columns or {}).items()
-            wanted = columns_beside(stream) or tuple(stream.columns or ())
+            declared = stream.columns.items()
+            wanted = columns_beside(stream) or tuple(stream.columns)
             columns = tuple(Column(each, type_named(kind) or kind) for each, kind in declared if each in wanted)
             return JsonKeys(source, name, arrow_schema(columns))
         case Format.BYTES:
@@ -113,5 +113,5 @@ def endings(written_as: Format) -> str:
 def undeclared(stream: Stream) -> Iterator[Finding]:
     """What is wrong with the declared columns of a stream."""
     if stream.columns:
-        have_values = partial(changes_have_values, typed=stream.written_as.has_types)
+        have_values = partial(changes_have_values, typed=stream.format.has_types)
         yield from undeclarable(stream, have_values if stream.changes else None)

@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from msgspec import UnsetType
 
 from coset.sources.file_columns import UnknownType, columns_of
 from coset.sources.files import Files, version
@@ -69,7 +68,7 @@ def columns_now(stream: PlannedStream, source: IcebergSource) -> PlannedStream:
             if any(found.kind is not Kind.TOPIC_UNKNOWN for found in refusal.findings):
                 raise
             return stream
-    if isinstance(stream.ids, UnsetType) or not stream.topic.startswith(str(table.metadata.table_uuid)):
+    if not stream.ids or not stream.topic.startswith(str(table.metadata.table_uuid)):
         return stream
     now, names = _Discovery(stream.declared, table, where, NOTHING), {each: name for name, each in stream.ids.items()}
     lacking = (each.name for each in now.columns if names.get(now.ids.get(each.name, 0)) in {None, *stream.lacking})

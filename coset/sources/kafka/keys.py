@@ -37,7 +37,7 @@ def key_columns_of(stream: Stream) -> tuple[Column, ...]:
         return (Column(stream.key, stream.key_format.column_types[0]),)
     if schema and schema.framing is not Framing.JSON_SCHEMA:
         return tuple(Column(field.name, column_type(field.type)) for field in schema.fields)
-    declared = stream.columns or {}
+    declared = stream.columns
     return tuple(Column(part, type_named(declared[part]) or "") for part in parts)
 
 

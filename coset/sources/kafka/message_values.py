@@ -48,7 +48,7 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
     """The reader of a stream's values, as these columns. Raises Refused or Unreachable as `columns_of_records`."""
     hidden = beside_value(stream)
     schema = arrow_schema(tuple(column for column in columns if column.name not in hidden))
-    match stream.written_as:
+    match stream.format:
         case Format.JSON:
             return ChangeValues(stream, schema) if stream.changes else JsonValues(schema)
         case Format.AVRO:
@@ -64,7 +64,7 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
         case Format.PARQUET:
             raise AssertionError(stream)
         case _:
-            assert_never(stream.written_as)
+            assert_never(stream.format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
     beside = (*times, Column(stream.offset, "BIGINT"))
     hidden = beside_value(stream)
     lacking, untyped = tuple[str, ...](), tuple[str, ...]()
-    match stream.written_as:
+    match stream.format:
         case Format.JSON:
             columns = _declared(stream)
         case Format.AVRO if stream.changes:
@@ -101,15 +101,15 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
         case Format.PARQUET:
             raise AssertionError(stream)
         case _:
-            assert_never(stream.written_as)
+            assert_never(stream.format)
     given = (*keys, *(column for column in columns if column.name not in hidden), *beside)
     return Columns(with_made(stream, given), lacking, untyped)
 
 
 def _declared(stream: Stream) -> tuple[Column, ...]:
     """The declared columns, with DuckDB's names of their types."""
-    types = _types(stream, stream.columns or {})
-    have_values = partial(changes_have_values, typed=stream.written_as.has_types)
+    types = _types(stream, stream.columns)
+    have_values = partial(changes_have_values, typed=stream.format.has_types)
     if stream.changes and (findings := tuple(undeclarable(stream, have_values))):
         raise Refused(*findings)
     return tuple(Column(name, kind) for name, kind in types.items())
@@ -123,7 +123,7 @@ def _types(stream: Stream, declared: Mapping[str, str]) -> dict[str, str]:
 
 def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
     """The merged columns of all schemas of the topic's values. A tombstone has nulls in all of them."""
-    evolution = Evolution(known, (), frozenset(), _types(stream, stream.casts))
+    evolution = Evolution(known, (), frozenset(), _types(stream, stream.cast))
     findings = []
     for where, schema in _schemas(stream):
         try:
