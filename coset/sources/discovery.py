@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import assert_never
 
 from coset.sources import landed
 from coset.sources.known import KnownStream
@@ -52,8 +51,6 @@ def _looks(
                 in_brokers.append((stream, source))
             case IcebergSource() as source:
                 yield partial(_table, stream, source, ends)
-            case _:
-                assert_never(stream.origin)
     if in_files:
         yield partial(landed.discover, in_files, ends, losses)
     if in_brokers:
@@ -99,8 +96,6 @@ def discover_sound(stream: Stream, ends: Ends) -> tuple[Discovered | None, froze
             case KafkaSource() | IcebergSource():
                 (found,) = discover([stream], ends)
                 return found, frozenset()
-            case _:
-                assert_never(stream.origin)
     except CosetError:
         return None, frozenset()
 
@@ -115,8 +110,6 @@ def earlier_starts(stream: Stream, beginnings: Mapping[int, int]) -> Mapping[int
         case IcebergSource():
             # Rows are counted from 0 on.
             return {}
-        case _:
-            assert_never(stream.origin)
     return {number: first for number, first in found.items() if first < beginnings.get(number, first)}
 
 

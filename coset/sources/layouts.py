@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.opening import LANDED, endings
@@ -163,8 +163,6 @@ def folders_of(stream: Stream) -> Folders:
             return TimeFolders(stream)
         case Layout.AIVEN:
             return AivenNames(stream)
-        case _ as never:
-            assert_never(never)
 
 
 def formats_of(stream: Stream, key: str) -> Iterator[Format]:

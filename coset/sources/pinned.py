@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import assert_never
 
 import pyarrow as pa
 
@@ -68,8 +67,6 @@ def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read
             case IcebergSource():
                 files = (file for partition in stream.partitions for file in partition.files)
                 yield from _data_files_not_as_planned(files, restore(anew))
-            case _:
-                assert_never(stream.declared.origin)
     for of_one in landed.values():
         yield from _files_not_as_planned(of_one, restore(anew))
 

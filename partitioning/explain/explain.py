@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, assert_never
+from typing import Any
 
 from partitioning.authoring.settings import BALANCED_STICKY
 from partitioning.commands import Shown
@@ -221,8 +221,6 @@ def _input(source: Input) -> str:
             return f"{source.name}: {kept}, placed by {source.placement}."
         case ExchangeInput() | ResultInput():
             return f"{source.name}: records of {source.step}, placed by {source.placement}."
-        case _:
-            assert_never(source)
 
 
 def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> tuple[str, ...]:

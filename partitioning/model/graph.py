@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, assert_never
+from typing import Literal
 
 from msgspec import UnsetType
 
@@ -86,8 +86,6 @@ class ColumnChange(Value, frozen=True, omit_defaults=True):
                 return f"{self.name} begins as {self.sql.replace('NULL', 'null')}"
             case How.MIGRATED:
                 return f"{self.name} becomes {self.sql}" if self.sql else f"{self.name} is made by the function"
-            case _:
-                assert_never(self.how)
 
 
 class KeptVersion(Value, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, assert_never
+from typing import ClassVar
 
 from msgspec import UNSET, UnsetType, field
 
@@ -249,8 +249,6 @@ def _ordered(plan: Plan, stage: Stage, task: Task, left: Left) -> Iterator[Order
                 yield OrderedStream(read, stream.declared, stream.columns, stream.read_by(task), stream.ids)
             case ExchangeInput() | ResultInput() | StateInput():
                 yield OrderedParts(read, partitions_of(left, read.name, numbers))
-            case _:
-                assert_never(read)
 
 
 # A stage, its input, a partition, and the offsets if a task does not read all, of this or of another input.

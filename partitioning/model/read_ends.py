@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, assert_never
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import field
 
@@ -94,8 +94,6 @@ class Forgotten(Value, frozen=True):
             case What.SOURCE:
                 at = f"{self.offsets.partition} goes on at offset {self.offsets.end}"
                 return f"It is forgotten of which files or topic {self.offsets} was read: {at} of what lies there now"
-            case _:
-                assert_never(self.what)
 
 
 class Forgetting(Document, frozen=True):

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import assert_never
 
 from msgspec import field
 
@@ -207,8 +206,6 @@ class Stream(Value, frozen=True, omit_defaults=True):
                 return True
             case KafkaSource():
                 return False
-            case _:
-                assert_never(self.origin)
 
     @property
     def tells_deletes(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import assert_never
 
 from partitioning.commands import Forget, Then
 from partitioning.errors import Finding, refuse
@@ -215,8 +214,6 @@ def _make_good(stream: Stream, holes: Sequence[OffsetRange]) -> str:
             return f"restore the landed files of {those}; {go_on_without(*holes)}"
         case KafkaSource():
             return f"the broker's retention has removed it; {go_on_without(*holes)}, and run more often than it removes"
-        case _:
-            assert_never(stream.origin)
 
 
 def _not_lost(

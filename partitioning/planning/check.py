@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
-from typing import assert_never
 
 from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
@@ -172,8 +171,6 @@ class _Handed:
                 wrong = self._no_result(stage, read)
             case StateInput():
                 wrong = self._no_state(stage, read)
-            case _:
-                assert_never(read)
         if wrong:
             yield unsound(wrong, f"stage {stage.name}", missing=read.name)
 

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import assert_never
 
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
@@ -226,8 +225,6 @@ def _of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFil
         case IcebergSource() as source:
             mine = source.uri(stream.name)
             return None if file.snapshot else f"{file.path} is of no snapshot of {mine}"
-        case _:
-            assert_never(stream.declared.origin)
 
 
 def _landed_of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFile) -> str | None:

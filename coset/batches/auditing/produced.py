@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -266,8 +265,6 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
             residue = _hash(read, offender) % stage.cosets
             owner = next((other.task for other in stage.tasks if residue in other.owns), "none")
             return f"{says}, belongs to task {owner} of {len(stage.tasks)}, but task {task.task} took it"
-        case _:
-            assert_never(offender.violation)
 
 
 def _signed_zero(read: Input, offender: Offender) -> str:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from threading import Event
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol
 
 from coset.batches.ref import BatchRef
 from partitioning.commands import Repeat
@@ -162,8 +162,6 @@ def runner(
             from coset.batches.runners.local import Local  # noqa: PLC0415
 
             return Local(memory=memory)
-        case _:
-            assert_never(kind)
 
 
 def check_runs(steps: Iterable[Step], where: str, runner: Runner) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import assert_never
 
 import pyarrow as pa
 
@@ -61,8 +60,6 @@ def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory)
             return JsonRows(source, stream.offset, schema, parse)
         case Format.BYTES:
             raise AssertionError(stream)
-        case _ as never:
-            assert_never(never)
 
 
 def open_keys(
@@ -82,8 +79,6 @@ def open_keys(
             return JsonKeys(source, name, arrow_schema(columns))
         case Format.BYTES:
             raise AssertionError(stream)
-        case _ as never:
-            assert_never(never)
 
 
 def begins(head: bytes) -> Format | None:
@@ -106,8 +101,6 @@ def endings(written_as: Format) -> str:
             return rf"\.jsonl?{ENDINGS}"
         case Format.BYTES:
             raise AssertionError(written_as)
-        case _:
-            assert_never(written_as)
 
 
 def undeclared(stream: Stream) -> Iterator[Finding]:

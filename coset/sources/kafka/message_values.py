@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, assert_never
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -63,8 +63,6 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
             return PlainBytes()
         case Format.PARQUET:
             raise AssertionError(stream)
-        case _:
-            assert_never(stream.format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +98,6 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
             columns = (Column(VALUE, "BLOB"),)
         case Format.PARQUET:
             raise AssertionError(stream)
-        case _:
-            assert_never(stream.format)
     given = (*keys, *(column for column in columns if column.name not in hidden), *beside)
     return Columns(with_made(stream, given), lacking, untyped)
 
