@@ -27,7 +27,7 @@ from partitioning.errors import Finding
 from partitioning.explain.missing import said
 from partitioning.model.journal import JournalEntry
 from partitioning.model.order import read_together
-from partitioning.model.plan import Plan
+from partitioning.model.plan import OFFENDERS_TOLD, Plan
 from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Judged
 from partitioning.sections import many
@@ -74,7 +74,7 @@ def judge(
     answers = answers_to(questions, counting)
     for question, answer in zip(questions, answers, strict=True):
         for result in answer.results:
-            hide(result, question.private, plan.offenders if isinstance(plan.offenders, int) else None)
+            hide(result, question.private, None if plan.offenders == OFFENDERS_TOLD else plan.offenders)
     fits = fitting((question.input, answer) for question, answer in zip(questions, answers, strict=True))
     fits = with_ids(plan, fits, evidence.violations)
     unmet = [
@@ -115,7 +115,7 @@ def _why(
     asked = sum(len(answer.results) for answer in answers)
     of_streams = coverage[coverage["input"].isin([stream.name for stream in plan.streams])]
     read = of_streams.drop_duplicates(["input", "partition"])
-    lost = sum(len(loss) for loss in plan.lost)
+    lost = sum(len(loss) for loss in plan.losses)
     return Judged(
         _records(plan, read), len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed, lost
     )

@@ -32,7 +32,7 @@ from partitioning.errors import Finding
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.figures import effort_of, figures_of, read_by_group
 from partitioning.model.journal import Effort, JournalEntry, as_time
-from partitioning.model.measures import Measure, MeasureKind
+from partitioning.model.measures import FigureForm, Measure
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt, Role, shortages
 from partitioning.model.statistics import statistics_of
@@ -125,7 +125,7 @@ def _measured(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What ready-made expectations measured of each table; of a time, how many seconds before the plan it was."""
     known: dict[str, dict[str, float]] = {}
     for each in figures:
-        value, of_time = json.loads(each["value"]), Measure.read(each["figure"]).kind is MeasureKind.LATEST
+        value, of_time = json.loads(each["value"]), Measure.read(each["figure"]).kind.form is FigureForm.AGE
         if of_time and value is not None:
             value = None if each["as_of"] is None else (each["as_of"] - value) // 10**6
         if value is not None:

@@ -190,7 +190,7 @@ def finding(
     """The finding for an unmet expectation, with the first offenders and the next step. `fits` has what explains where
     the keys of inputs lie."""
     failed = _exception(result)
-    most = plan.offenders_told
+    most = plan.offenders
     told = failed or _offenders(question, result, keys, violations, most)
     bad = result.result.get("unexpected_count") or 0
     if bad > most:

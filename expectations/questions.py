@@ -17,7 +17,7 @@ from expectations import continuity, coverage, production
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.ready_made import FigureExpectation
 from partitioning.commands import Command, Replan
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.hashes import read_key
 from partitioning.kinds import Kind
 from partitioning.model.placement import is_known
@@ -107,8 +107,7 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
                 )
             else:
                 expected.setdefault(write.declared.table, []).append(expectation)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return expected
 
 
@@ -188,7 +187,7 @@ def _balances(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
 
 
 def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:
-    allowed = plan.allowed
+    allowed = plan.allowance
     keep = production.ExpectTablesToKeepTheirRows(rows=allowed.rows, percent=allowed.percent)
     much = [row.table for row in each_row(rows) if allowed.is_too_much(row.before, row.after)]
     return Question("Rows of tables", rows, [keep], then=Replan(plan.pipeline, take_away=tuple(much)))

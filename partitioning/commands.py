@@ -28,7 +28,13 @@ def backfill_of(name: str) -> tuple[str, int] | None:
 
 
 class _Command(Value, frozen=True, tag_field="command"):
-    """A command: its verb is its tag unless it says otherwise."""
+    """A command: its verb is its tag unless it says otherwise.
+
+    Its `form` has the words that follow, each a field, perhaps behind an option; what names no field is as it is.
+    Without one, each field is an option of its name.
+    """
+
+    form: ClassVar[tuple[str, ...]] = ()
 
     @property
     def verb(self) -> str:
@@ -37,9 +43,14 @@ class _Command(Value, frozen=True, tag_field="command"):
 
     @property
     def words(self) -> Iterable[str]:
-        """What follows, an option as one word with its value: its fields, if it does not say otherwise."""
-        said = {f"--{name.replace('_', '-')}": value for name, value in asdict(self).items() if name != "pipeline"}
-        return _given(said)
+        """What follows, an option as one word with its value. What has no value is left out."""
+        fields = asdict(self)
+        for said in self.form or [f"--{name.replace('_', '-')} {name}" for name in fields if name != "pipeline"]:
+            option, _, name = said.rpartition(" ")
+            held = fields.get(name)
+            for value in held if isinstance(held, tuple) else (held,):
+                given = _given({option: shlex.quote(value) if isinstance(value, str) and value else value})
+                yield from [said] if name not in fields else (word.lstrip() for word in given)
 
     @property
     def in_airflow(self) -> str | None:
@@ -57,11 +68,7 @@ class _OfOneBackfill(_OfPipeline, frozen=True):
     """A command that names a backfill of a pipeline by its number."""
 
     number: int
-    option: ClassVar[str] = ""
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [f"{self.option} {self.number}".lstrip()]
+    form: ClassVar[tuple[str, ...]] = ("number",)
 
 
 class Repeat(_Command, frozen=True, tag="repeat"):
@@ -89,10 +96,7 @@ class Replan(_OfPipeline, frozen=True, tag="replan"):
 
     repaired: bool = False
     take_away: tuple[str, ...] | UnsetType = UNSET
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [*(f"--take-away {name}" for name in self.take_away or ()), _WHY]
+    form = ("--take-away take_away", _WHY)
 
     @property
     def beyond(self) -> str:
@@ -126,10 +130,7 @@ class HandOver(_Command, frozen=True, tag="hand-over"):
     table: str
     before: str | None
     to: str
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [self.table, *_given({"--from": self.before, "--to": self.to}), _WHY]
+    form = ("table", "--from before", "--to to", _WHY)
 
 
 class AcceptChanges(_Command, frozen=True, tag="accept-changes"):
@@ -137,20 +138,14 @@ class AcceptChanges(_Command, frozen=True, tag="accept-changes"):
 
     table: str
     version: int
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [self.table, f"--up-to {self.version}", _WHY]
+    form = ("table", "--up-to version", _WHY)
 
 
 class MoveTables(_Command, frozen=True, tag="move-tables"):
     """Let all tables of the store lie at another address, to which they were copied."""
 
     to: str
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [shlex.quote(self.to), _WHY]
+    form = ("to", _WHY)
 
 
 class Status(_OfPipeline, frozen=True, tag="status"):
@@ -179,10 +174,7 @@ class Backfills(_OfPipeline, frozen=True, tag="backfills"):
     """List the backfills of a pipeline, or show the comparison of one."""
 
     number: int | None = None
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [] if self.number is None else [str(self.number)]
+    form = ("number",)
 
 
 class BackfillAsking(_OfPipeline, frozen=True, tag="backfill"):
@@ -220,7 +212,7 @@ class BackfillAsking(_OfPipeline, frozen=True, tag="backfill"):
 class Resume(_OfOneBackfill, frozen=True, tag="resume"):
     """Continue a backfill where it stopped."""
 
-    verb, option = "backfill", "--resume"
+    verb, form = "backfill", ("--resume number",)
 
     @property
     def in_airflow(self) -> str | None:
@@ -230,7 +222,7 @@ class Resume(_OfOneBackfill, frozen=True, tag="resume"):
 class Cancel(_OfOneBackfill, frozen=True, tag="cancel"):
     """Give up a backfill."""
 
-    verb, option = "backfill", "--cancel"
+    verb, form = "backfill", ("--cancel number",)
 
 
 class SwapAsking(_OfOneBackfill, frozen=True, tag="swap"):
@@ -238,10 +230,7 @@ class SwapAsking(_OfOneBackfill, frozen=True, tag="swap"):
 
     approved: str
     in_airflow = "clear the task compare, which asks for approval"
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [str(self.number), f"--approve {self.approved}"]
+    form = ("number", "--approve approved")
 
 
 class Undo(_OfOneBackfill, frozen=True, tag="undo"):
@@ -259,30 +248,21 @@ class Forget(_OfPipeline, frozen=True, tag="forget"):
     stream: str
     partition: int | None = None
     keep_offsets: bool = False
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [self.stream, *_given({"--partition": self.partition, "--keep-offsets": self.keep_offsets}), _WHY]
+    form = ("stream", "--partition partition", "--keep-offsets keep_offsets", _WHY)
 
 
 class Land(_Command, frozen=True, tag="land"):
     """Land rows of the reader's own in a stream, of a pipeline and a file that the reader knows."""
 
     stream: str
-
-    @property
-    def words(self) -> Iterable[str]:
-        return ["PIPELINE", self.stream, "FILE"]
+    form = ("PIPELINE", "stream", "FILE")
 
 
 class Inspect(_Command, frozen=True, tag="inspect"):
     """Look at what has landed of a topic, by the address of its folder."""
 
     address: str
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [shlex.quote(self.address)]
+    form = ("address",)
 
 
 class VerifyAsking(_OfPipeline, frozen=True, tag="verify"):

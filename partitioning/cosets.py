@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import gcd
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span, check_name
 from partitioning.model.placement import each_of
@@ -220,15 +220,12 @@ def _check(streams: Sequence[tuple[str, int]]) -> None:
         what = f"stream {name!r} is named twice"
         findings.append(Finding.of(Kind.ARGUMENT, what, name, "name each stream once", name=name))
     for name, count in streams:
-        try:
+        with noting(findings):
             check_name(name, "stream")
-        except Refused as refusal:
-            findings.extend(refusal.findings)
         if count < 1:
             what = f"stream {name!r} has {count} partitions"
             findings.append(Finding.of(Kind.ARGUMENT, what, name, "a stream has at least 1", name=name, count=count))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
 
 
 def _check_size(readings: Sequence[Reading], cosets: int) -> None:

@@ -16,7 +16,8 @@ the number of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from partitioning.commands import Command, Repeat, Shown, Then
@@ -192,6 +193,21 @@ class Refused(CosetError):
     """Raised if input, declaration or data is not acceptable. Nothing was published."""
 
     exit_code = 3
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Raise Refused, with all of these findings, if there is one."""
+    if found := tuple(findings):
+        raise Refused(*found)
+
+
+@contextmanager
+def noting(findings: list[Finding]) -> Iterator[None]:
+    """Add the findings of what is refused meanwhile to these, and go on."""
+    try:
+        yield
+    except Refused as refusal:
+        findings.extend(refusal.findings)
 
 
 class Unjudged(Refused):

@@ -8,8 +8,8 @@
 (`KafkaUtil.getIntegerPartitionKey`); `java_masked` and `murmur3`, without their sign bit, are Pulsar's JavaStringHash
 and Murmur3_32Hash. `iceberg` is murmur3 of numbers and uuids as Iceberg's transform `bucket` has them, and `murmur3`
 that of text and bytes. What real producers answered is in `tests/vectors/producers`. An import path names a function of
-the user's own (Apex: stream codec). The vectorised twin in `spark_jobs/engine/hashing.py` is held against these in
-tests.
+the user's own (Apex: stream codec). The compiled twin in `spark_jobs/engine/compiled_hashes.py` is held against these
+in tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping
 
-from partitioning.errors import Refused
+from partitioning.errors import Refused, refuse
 from partitioning.framed_keys import utf16, written_key
 from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
@@ -248,8 +248,7 @@ def iceberg_placement(key: object, key_format: str = "long") -> int:
     Raises Refused for other keys.
     """
     data = key_bytes(key, key_format)
-    if findings := tuple(hash_findings(ICEBERG, key_format, "key")):
-        raise Refused(*findings)
+    refuse(hash_findings(ICEBERG, key_format, "key"))
     return _murmur3(uuid.UUID(data.decode()).bytes if key_format == KeyFormat.UUID else data[::-1]) & _POSITIVE
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-__all__ = ["Document", "Value", "replace"]
+__all__ = ["Document", "Value", "always", "replace"]
+
+T = TypeVar("T")
+
+
+def always(default: T) -> T:
+    """A default that documents hold too, although those of its class omit what has its default."""
+    held: T = field(default_factory=lambda: default)
+    return held
 
 
 class Value(Struct, frozen=True, forbid_unknown_fields=True):

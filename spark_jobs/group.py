@@ -28,7 +28,7 @@ from partitioning.model.order import FailedRecord, Order, order_of, read_togethe
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt, shortages
 from partitioning.model.root_names import TABLES
-from partitioning.model.task_engine import MEMORY, Engine
+from partitioning.model.task_engine import MEMORY
 from partitioning.sections import many, size
 from partitioning.values import replace
 from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, check_location, most_frequent
@@ -109,7 +109,7 @@ def run_group(
     written = sum(artefact.records for task in tasks for artefact in task.left(Role.TABLE))
     took_part = f"{many(len(tasks), 'task')} read {many(read, 'record')} and wrote {many(written, 'row')}"
     done = f"{name}: {took_part}, attempt {attempt}"
-    other = " and ".join(path for path, ran in code.items() if ran != (plan.code_noted.get(path, *ran),))
+    other = " and ".join(path for path, ran in code.items() if ran != (plan.code.get(path, *ran),))
     done += f"; with other code of {other} than was planned" if other else ""
     lacked = "".join(f"; {each}" for each in shortages(tasks))
     return f"{done}{_of_state(answers)}, at {ran}{lacked}"
@@ -119,7 +119,7 @@ def _check_engine(plan: Plan, name: str) -> None:
     """Raise Refused if the plan was made for another version of DuckDB, for which its types and answers were looked at.
     Workers have what this process has, or refuse themselves."""
     here = installed().duckdb
-    if isinstance(plan.engine, Engine) and plan.engine.version != here:
+    if plan.engine and plan.engine.version != here:
         what = f"the batch was planned for {plan.engine}, and here is DuckDB {here or 'none'}"
         then = (f"install duckdb=={plan.engine.version} again, or plan it for this one: ", Replan(plan.pipeline))
         raise Refused.of(Kind.ENGINE, what, name, then, wanted=plan.engine.version, has=here)

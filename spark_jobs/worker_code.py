@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from partitioning.commands import Repeat, Then
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.imports import ALLOWED, code_of
 from partitioning.kinds import Kind
 from partitioning.values import Value
@@ -74,8 +74,7 @@ def wanted_for(functions: Iterable[str]) -> Wanted:
 def check(wanted: Wanted) -> None:
     """Raise Refused, with the found and the wanted code, if this process has other code than the driver. A function
     that is not here is the finding of who calls it."""
-    if findings := tuple(_differences(wanted)):
-        raise Refused(*findings)
+    refuse(_differences(wanted))
 
 
 def _differences(wanted: Wanted) -> Iterator[Finding]:

@@ -236,7 +236,10 @@ def plan(
         tuple(exchanges),
         tuple(stages),
         tuple(dealt),
-        key_sample=1,
+        1,
+        "balanced-sticky",
+        (),
+        {},
     )
 
 

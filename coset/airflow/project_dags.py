@@ -22,7 +22,7 @@ from coset.project.pipeline_files import load_all
 from coset.project.project import FILE
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.incident import WatchedRuns
 from partitioning.model.verification import PARTS
@@ -85,8 +85,7 @@ def _verify_task(pipeline: Pipeline, tables: Collection[str]) -> Any:
                     wrong += [differs(pipeline.name, each)] if each.is_wrong else []
             except Refused as refused:
                 wrong += refused.findings
-            if wrong:
-                raise Refused(*wrong)
+            refuse(wrong)
 
     return verify()  # type: ignore[call-arg, misc]  # Airflow gives it the params
 
@@ -116,8 +115,7 @@ def coset_dags(
     pipelines = [each for each in found if not isinstance(each, Refused)]
     given = {pipeline.name: (schedules or {}).get(pipeline.name, schedule) for pipeline in pipelines}
     findings += _of_schedules(here, given, schedules or {}, into["__file__"])
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     settings = _settings()
     for pipeline in pipelines:
         said = here.environment.schedule_of(pipeline.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from partitioning.commands import Replan, Run, Status
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, about, refuse
 from partitioning.kinds import Kind
 from partitioning.model.figures import effort_of
 from partitioning.model.journal import Effort
@@ -65,8 +65,7 @@ class Attempt:
         Raises Refused, with all findings, if a receipt is missing or does not fit the plan.
         """
         findings = [*self._unfit(), *self._misplaced()]
-        if findings:
-            raise Refused(*findings)
+        refuse(findings)
         return tuple(sorted(file for receipt in self.receipts.values() for file in receipt.artefacts))
 
     @cached_property

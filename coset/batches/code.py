@@ -8,8 +8,6 @@ from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgspec import UNSET
-
 from coset.batches.attempt import Attempt
 from partitioning.imports import code_of
 from partitioning.model.plan import Plan
@@ -20,26 +18,26 @@ def with_code(plan: Plan) -> Plan:
     """The plan with a digest of the code of each function that it calls. Those that are not found here have none."""
     found = {path: code for path in plan.functions if (code := code_of(path)) is not None}
     commits = {path: commit for path in found if (commit := _commit_of(path)) is not None}
-    return replace(plan, code=found or UNSET, commits=commits or UNSET)
+    return replace(plan, code=found, commits=commits)
 
 
 def changed_code(plan: Plan) -> tuple[str, ...]:
     """The functions whose code here is known, and is not the one that the plan notes."""
-    here = {path: code_of(path) for path in plan.code_noted}
-    return tuple(path for path, noted in plan.code_noted.items() if here[path] not in {None, noted})
+    here = {path: code_of(path) for path in plan.code}
+    return tuple(path for path, noted in plan.code.items() if here[path] not in {None, noted})
 
 
 def as_run(plan: Plan | None, ran: Attempt | None) -> Plan | None:
     """The plan, if it is that of an attempt, with the code that all tasks of this had: a batch that failed may have
     gone on with other code than was planned."""
-    if plan is None or ran is None or not plan.code_noted or plan != ran.plan:
+    if plan is None or ran is None or not plan.code or plan != ran.plan:
         return plan
     had = defaultdict[str, set[str]](set)
     for receipt in ran.receipts.values():
         for path, codes in (receipt.code if isinstance(receipt.code, dict) else {}).items():
             had[path].update(codes)
     same = {path: code for path, (code, *others) in had.items() if not others}
-    return replace(plan, code=plan.code_noted | same) if same else plan
+    return replace(plan, code=plan.code | same) if same else plan
 
 
 def _commit_of(path: str) -> str | None:

@@ -37,23 +37,23 @@ from partitioning.values import Value, replace
 def reached(ledger: Ledger, published: Plan | None, declared: Sequence[Stream] = ()) -> tuple[Watermark, ...]:
     """The watermarks after the last published batch, by which the next one goes unless its partitions fall idle, if
     streams are declared as they were or, those that are named, as now."""
-    if published is None or not published.marks:
+    if published is None or not published.watermarks:
         return ()
     source, plan = _source(ledger, published)
     now = {stream.name: stream for stream in declared}
     streams = [replace(stream, declared=now.get(stream.name, stream.declared)) for stream in plan.streams]
-    return watermarks(streams, plan, _counted(source, plan), _minute(plan))
+    return watermarks(streams, plan, _counted(source, plan), plan.as_of)
 
 
 def followed(ledger: Ledger, plan: Plan) -> pd.DataFrame:
     """A row for each time by which a plan goes: of what, which, by the plan, and by the ledger; both may be null."""
     rows = []
-    if plan.marks:
+    if plan.watermarks:
         published = ledger.published_before(plan.batch)
         source, before = _source(ledger, published) if published else (ledger, None)
-        known = watermarks(plan.streams, before, _counted(source, before) if before else (), _minute(plan))
+        known = watermarks(plan.streams, before, _counted(source, before) if before else (), plan.as_of)
         planned = graph_of(plan)
-        by_plan = dict((*_times(plan.marks), *_passed(planned)))
+        by_plan = dict((*_times(plan.watermarks), *_passed(planned)))
         by_ledger = dict((*_times(known), *_passed(with_watermarks(planned, known, before))))
         rows = [
             {"of": of, "which": which, "by_plan": by_plan.get((of, which)), "by_ledger": by_ledger.get((of, which))}
@@ -85,10 +85,6 @@ def _source(ledger: Ledger, published: Plan) -> tuple[Ledger, Plan]:
         return ledger, published
     source = state_ledger(ledger.store, (ledger.original or ledger).pipeline, published.batch)
     return source, source.plan(published.batch) or published
-
-
-def _minute(plan: Plan) -> int | None:
-    return plan.as_of if isinstance(plan.as_of, int) else None
 
 
 def _counted(ledger: Ledger, plan: Plan) -> tuple[LatestTimes, ...]:
@@ -206,8 +202,8 @@ def _end_in(plan: Plan | None, stream: str, partition: int) -> int | None:
 def _remembered(ledger: Ledger, plan: Plan, before: Ends) -> pd.DataFrame:
     after = before.then(Ends.by(plan.batch, plan.streams))
     # A plan of an older version remembers nothing; the plans before it are asked instead.
-    by_plan = _by_partition(plan.remembered) if isinstance(plan.remembered, tuple) else {}
-    by_ledger = _by_partition(after.remembered()) if isinstance(plan.remembered, tuple) else {}
+    by_plan = _by_partition(plan.remembered or ())
+    by_ledger = _by_partition(after.remembered()) if plan.remembered is not None else {}
     others = _Others(ledger)
     rows = [
         {

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from msgspec import UNSET
-
 from coset.batches.backfills.swaps import in_force
 from partitioning.commands import Run, Status, Then
 from partitioning.documents.document import decode, encode
@@ -105,7 +103,7 @@ def ends_after(ledger: Ledger, published: Plan | None) -> Ends:
     ends, plan = NOTHING, published
     while plan is not None:
         ends = plan.ends.then(ends) if ends.streams else plan.ends
-        plan = ledger.published_before(plan.batch) if plan.remembered is UNSET else None
+        plan = ledger.published_before(plan.batch) if plan.remembered is None else None
     return replace(ends, pipeline=_origin(ledger).pipeline)
 
 
@@ -114,7 +112,7 @@ def ends_before(ledger: Ledger, batch: int) -> Ends:
     continued from at first. Raises Refused as `ends_after`."""
     origin = _origin(ledger)
     published, first = origin.published_before(batch), origin.plan(batch) if ledger.original else None
-    return ends_after(origin, published).without(first.forgot if first else _forgotten_after(origin, published))
+    return ends_after(origin, published).without(first.forgotten if first else _forgotten_after(origin, published))
 
 
 def known_after(ledger: Ledger, published: Plan | None, decided: Iterable[Swap] | None = None) -> Known:

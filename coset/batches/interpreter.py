@@ -11,7 +11,6 @@ from enum import Enum, auto
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import assert_never
 
 from coset.batches import steps
 from coset.batches.pace import Pace, Unbound
@@ -205,8 +204,6 @@ def run_batch(
                     case OfBatch() as does:
                         with show(step.name) as said:
                             said.append(does.do(batch, around))
-                    case _:
-                        assert_never(step.does)
 
 
 def _run_wave(

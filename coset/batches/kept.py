@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import state_ledger
@@ -45,7 +45,7 @@ class KeptState(Value, frozen=True):
     batch: int
     keeps: StateSpec
     read: StateInput
-    day_end: int | UnsetType
+    day_end: int | None
     runs: tuple[tuple[Artefact, ...], ...]
 
     @property

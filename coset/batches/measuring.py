@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any, assert_never
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -26,12 +26,12 @@ from partitioning.commands import Repeat
 from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import at_once
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns
 from partitioning.model.figures import BEFORE
 from partitioning.model.graph import quote
-from partitioning.model.measures import Measure, Measured, MeasureKind, measures_of
+from partitioning.model.measures import FigureForm, Measure, Measured, MeasureKind, measures_of
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.private import mentions
 from partitioning.model.receipt import files_of
@@ -56,8 +56,7 @@ def check_measurable(write: PlannedWrite, private: Collection[str]) -> None:
     with _empty(schema) as connection:
         for measure in measures:
             findings.extend(_unfit(connection, write, schema, measure, private))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
 
 
 def measured(attempt: Attempt, outputs: Mapping[str, Rows]) -> tuple[tuple[Measured, ...], Mapping[str, str]]:
@@ -71,7 +70,7 @@ def measured(attempt: Attempt, outputs: Mapping[str, Rows]) -> tuple[tuple[Measu
         if measures:
             rows = _whole(attempt, write, outputs[table])
             try:
-                for one, value in values(_as_of(attempt.plan), write, measures, rows):
+                for one, value in values(attempt.plan.as_of, write, measures, rows):
                     found.append(Measured.of(table, str(one), value))
             except duckdb.Error as error:
                 failed[table] = _said(error)
@@ -102,7 +101,7 @@ def figures(
             "appended": write.declared.mode.only_adds,
             "backfilled": ledger.original is not None,
             "failed": failed.get(table, "") if (table, figure) not in known else "",
-            "as_of": _as_of(plan),
+            "as_of": plan.as_of,
         }
         for (table, figure), (write, _) in asked.items()
     ]
@@ -133,10 +132,6 @@ def _before(ledger: Ledger, plan: Plan, asked: set[tuple[str, str]]) -> dict[str
     return before
 
 
-def _as_of(plan: Plan) -> int | None:
-    return plan.as_of if isinstance(plan.as_of, int) else None
-
-
 def _whole(attempt: Attempt, write: PlannedWrite, rows: Rows) -> Rows:
     """The rows of a batch, and those that stay of an upserted table. In a backfill they are not the table's: it begins
     with all of them, in its first batch."""
@@ -164,24 +159,19 @@ def values(
 
     Raises duckdb.Error if an expression cannot be asked of a row.
     """
-    streamed = list[Measure]()
     for measure in measures:
-        match measure.kind:
-            case MeasureKind.ROWS:
-                yield measure, rows.count
-            case MeasureKind.KEYS:
-                # By a query of its own: more keys than fit into memory go to disk.
-                columns = key_columns(write.declared.key)
-                keys = ", ".join(map(quote, columns))
-                # Of several columns null is a value like others.
-                known = "true" if len(columns) > 1 else f"{keys} IS NOT NULL"
-                distinct = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM measured WHERE {known})"
-                yield measure, int(_one(rows.select(columns), distinct)[0])
-            case MeasureKind.NULLS | MeasureKind.LATEST | MeasureKind.SUM:
-                streamed.append(measure)
-            case _:
-                assert_never(measure.kind)
+        if measure.kind is MeasureKind.ROWS:
+            yield measure, rows.count
+        elif measure.kind is MeasureKind.KEYS:
+            # By a query of its own: more keys than fit into memory go to disk.
+            columns = key_columns(write.declared.key)
+            keys = ", ".join(map(quote, columns))
+            # Of several columns null is a value like others.
+            known = "true" if len(columns) > 1 else f"{keys} IS NOT NULL"
+            distinct = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM measured WHERE {known})"
+            yield measure, int(_one(rows.select(columns), distinct)[0])
     # Only these may fail, by what a row has.
+    streamed = [measure for measure in measures if measure.kind.sql]
     yield from zip(streamed, _asked(as_of, streamed, rows), strict=True)
 
 
@@ -218,19 +208,9 @@ def _one(rows: Rows, select: str) -> Sequence[Any]:
 def _aggregate(connection: duckdb.DuckDBPyConnection, measure: Measure, schema: pa.Schema, latest: int) -> str:
     """The measure as SQL over `measured`. Raises duckdb.Error if the table does not give it."""
     of = _expression(measure, schema)
-    match measure.kind:
-        case MeasureKind.NULLS:
-            return f"count(*) FILTER (({of}) IS NULL) / nullif(count(*), 0)"
-        case MeasureKind.LATEST:
-            number = f"epoch_us(CAST(({of}) AS TIMESTAMP))"
-            return f"max({number}) FILTER ({number} <= {latest})"
-        case MeasureKind.SUM:
-            # With fewer digits lost, less depends on the order of rows.
-            return f"{'fsum' if _type(connection, of) in ('FLOAT', 'DOUBLE') else 'sum'}({of})"
-        case MeasureKind.ROWS | MeasureKind.KEYS:
-            return "count(*)"
-        case _:
-            assert_never(measure.kind)
+    # With fewer digits lost, less depends on the order of rows.
+    total = "fsum" if _type(connection, of) in ("FLOAT", "DOUBLE") else "sum"
+    return measure.kind.sql.format(of=of, latest=latest, sum=total)
 
 
 def _expression(measure: Measure, schema: pa.Schema) -> str:
@@ -279,9 +259,9 @@ def _unfit(
 
     if measure.kind is MeasureKind.KEYS and not {*key_columns(write.declared.key)} <= {*schema.names}:
         yield finding("the rows of the table have no key", "count the distinct values of a column otherwise")
-    if measure.kind in (MeasureKind.KEYS, MeasureKind.ROWS):
+    if not measure.kind.sql:
         return
-    if measure.kind in (MeasureKind.LATEST, MeasureKind.SUM) and mentions(measure.of, private):
+    if measure.kind.form in (FigureForm.AGE, FigureForm.NUMBER) and mentions(measure.of, private):
         yield finding(f"verdicts would show a value of the private column {measure.of}", "leave the expectation out")
         return
     of = _expression(measure, schema)
@@ -291,7 +271,9 @@ def _unfit(
         for what, then in Rules(connection).broken(tree, aggregates=False, columns=columns, relations=()).items():
             yield finding(what, then)
             return
-        if measure.kind is MeasureKind.LATEST and not (kind := _type(connection, of)).startswith(("TIMESTAMP", "DATE")):
+        if measure.kind.form is FigureForm.AGE and not (kind := _type(connection, of)).startswith(
+            ("TIMESTAMP", "DATE")
+        ):
             yield finding(f"{measure.of} is {kind}, and no time", "cast it to TIMESTAMP")
             return
         connection.execute(f"SELECT {_aggregate(connection, measure, schema, 0)} FROM measured").fetchall()

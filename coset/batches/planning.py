@@ -33,7 +33,7 @@ from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.receipts import locations
 from partitioning.documents.store import Store
 from partitioning.documents.stores import check_first_use
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.explain.explain import columns_to_come, idle_tasks
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Swap
@@ -159,8 +159,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         )
     except Refused as refusal:
         raise with_swap(Refused(*again, *refusal.findings), store, pipeline) from None
-    if again:
-        raise Refused(*again)
+    refuse(again)
     if plan is None:
         return NextBatch(None, _nothing_to_do(pipeline, shown, standing.published, discovered))
     plan = with_code(with_columns(plan))
@@ -173,8 +172,8 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
 def _going_on(plan: Plan, published: Plan | None, asked: Sequence[str]) -> str:
     """The end of a sentence on a plan: which steps were to begin anew and go on, as nothing of them has changed."""
     kept = {step.name for stage in published.stages for step in stage.steps if step.state} if published else set[str]()
-    on = [name for name in asked if name in kept and name not in (plan.anew or ())]
-    if not on or plan.batch in plan.accepted_by_name.values():
+    on = [name for name in asked if name in kept and name not in plan.anew]
+    if not on or plan.batch in plan.accepted.values():
         return ""
     line = f'pipeline.changed("{on[0]}", anew="why")'
     then = f"to begin anew, say `{line}` in the pipeline and replan the batch"
@@ -195,7 +194,7 @@ def end_of_day() -> int:
 def _not_before(published: Plan | None, day_end: int | None) -> int | None:
     """The end of a day, and of no earlier one than the last batch went by: a clock that was set back would take the
     times of all new records for times of the future."""
-    if published is None or day_end is None or not isinstance(published.day_end, int):
+    if published is None or day_end is None or published.day_end is None:
         return day_end
     return max(day_end, published.day_end)
 
@@ -281,14 +280,12 @@ def result_columns(
     results = check_sql(pipeline, discovered)
     findings: list[Finding] = []
     for write in pipeline.writes:
-        try:
+        with noting(findings):
             planned = PlannedWrite(write, results[write.table])
             check_storable(planned)
             check_followable(planned)
             check_measurable(planned, pipeline.private)
             check_table(store, planned, pipeline.name, logs)
-        except Refused as refusal:
-            findings.extend(refusal.findings)
     if findings:
         raise Refused(*misread(pipeline, discovered, results, ends, findings))
     return results
@@ -318,7 +315,7 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
     longest = max(
         (part.records for stream in plan.streams if not stream.declared.table for part in stream.partitions), default=0
     )
-    accepted = plan.accepted_by_name.keys()
+    accepted = plan.accepted.keys()
     differs = {
         "scheme": any(wanted != stage.scheme for stage, wanted in _given(plan, asked.schemes, asked.scheme)),
         "partitioner": any(
@@ -327,9 +324,9 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
         "groups": any(min(asked.groups, tasks[wave]) != groups[wave] for wave in tasks),
         "grouper": asked.grouper != plan.grouper,
         "limit": asked.limit is not None and longest > asked.limit,
-        "take-away": not set(asked.allowance.named) <= set(plan.allowed.named),
-        "begin-anew": not set(asked.begin_anew) <= {*(plan.anew or ()), *accepted},
-        "go-on": not set(asked.go_on) <= {*(plan.on or ()), *accepted},
+        "take-away": not set(asked.allowance.named) <= set(plan.allowance.named),
+        "begin-anew": not set(asked.begin_anew) <= {*plan.anew, *accepted},
+        "go-on": not set(asked.go_on) <= {*plan.on, *accepted},
     }
     return [what for what, yes in differs.items() if yes]
 

@@ -22,7 +22,7 @@ from partitioning.commands import Repeat, Replan, Run, Status, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, at_once, listed
-from partitioning.errors import Conflict, Finding, Refused
+from partitioning.errors import Conflict, Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.measures import Measured
 from partitioning.model.plan import Plan
@@ -166,8 +166,7 @@ def _check_tables_hold_the_batch_before(ledger: Ledger, plan: Plan, logs: Logs) 
         for table, newest in held.items()
         if newest is None or newest < before.batch
     ]
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
 
 
 def check_files(ledger: Ledger, files: Sequence[Artefact], then: Then) -> None:
@@ -257,8 +256,7 @@ def _check_each(ledger: Ledger, files: Sequence[Artefact], look: Callable[[Artef
         for file, what in looked
         if what is not None
     ]
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
 
 
 def _columns(schema: pa.Schema) -> str:

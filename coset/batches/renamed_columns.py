@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import UnsetType
-
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import BackfillAsking, Command, Forget
 from partitioning.errors import Finding
@@ -31,7 +29,7 @@ def misread(
     given = {column.name for columns in results.values() for column in columns}
     for each in found:
         stream, read = streams[each.stream], ends.stream(each.stream)
-        read_ids = read.ids if read and not isinstance(read.ids, UnsetType) else {}
+        read_ids = read.ids if read else {}
         if not (differing := renamed(read_ids, each.ids)):
             continue
         used = _used(pipeline, stream, each.columns, results)

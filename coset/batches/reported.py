@@ -105,12 +105,12 @@ def _stands(ledger: Ledger, planned: Plan, logs: Logs | None) -> dict[str, Any]:
     from coset.batches.tables.table_rows import parts_held, rows_held  # noqa: PLC0415
 
     writes = [write.declared for write in planned.writes()]
-    held, times = rows_held(ledger.store, writes, logs), FlowTimes(graph_of(planned), planned.marks)
+    held, times = rows_held(ledger.store, writes, logs), FlowTimes(graph_of(planned), planned.watermarks)
     there = {write.table: times.of(write.step) for write in writes}
     return {
         "tables": {table: {"rows": held.get(table), "before": flow and flow.time} for table, flow in there.items()},
         "upkeep": [to_builtins(Upkeep.of(*one)) for one in parts_held(ledger.store, writes, logs).items()],
-        "watermarks": {mark.stream: mark.time for mark in planned.marks},
+        "watermarks": {mark.stream: mark.time for mark in planned.watermarks},
     }
 
 

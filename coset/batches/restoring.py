@@ -10,8 +10,6 @@ import getpass
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from msgspec import UNSET
-
 from coset.batches.attempt import Attempt
 from coset.batches.backfills import swaps
 from coset.batches.backfills.request import backfills, put
@@ -26,7 +24,7 @@ from partitioning.commands import PlanAsking, Restore
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import StateFiles
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from partitioning.model.graph import state_of
@@ -94,8 +92,7 @@ def restore(pipeline: str, store: Store, runner: Runner, show: Show) -> tuple[Ar
         check_runs(
             (step for stage in plan.stages for step in stage.steps), f"batch {left.batch} of {left.name}", runner
         )
-    if findings := [_without_input(finding, pipeline, found) for finding in _changed_input(plans, pipeline)]:
-        raise Refused(*findings)
+    refuse([_without_input(finding, pipeline, found) for finding in _changed_input(plans, pipeline)])
     for left, files in found.items():
         request = _request(store, pipeline, left)
         _run_again(store, request, plans[left], files, runner, show)
@@ -151,7 +148,7 @@ def _run_again(
     """Run a batch again as it was planned, as a backfill, and copy its state to the places of the lost objects."""
     ledger = Ledger(store, request.name)
     # Whichever version of DuckDB runs it: the digests of what was lost decide.
-    again = ledger.put_plan(replace(plan, pipeline=request.name, engine=UNSET))
+    again = ledger.put_plan(replace(plan, pipeline=request.name, engine=None))
     for number in chain.from_iterable(again.waves):
         with show(f"run group {number} of batch {plan.batch}") as said:
             said.append(runner.group(BatchRef.of(store, again), number))
@@ -174,8 +171,7 @@ def _run_again(
         for file in files
         if (mine := made.get((file.name, file.task))) is None or mine.digest != file.digest
     ]
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     for file in files:
         _put_back(ledger, made[file.name, file.task], file)
 

@@ -29,7 +29,7 @@ from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import RememberingStore
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, Unjudged
+from partitioning.errors import Finding, Refused, Unjudged, refuse
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import doubles, missing
 from partitioning.explain.watermarks import watermarks_section
@@ -197,8 +197,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
         if verdict := ledger.verdict(planned.batch):
             return _decided(verdict)
         number = ledger.attempt(planned.batch)
-    if findings := tuple(replaced_state(ledger, planned)):
-        raise Refused(*findings)
+    refuse(replaced_state(ledger, planned))
     attempt = Attempt(ledger, planned, number)
     tables = load(ledger, planned, attempt.number)
     logs = Logs()
@@ -276,10 +275,9 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
         try:
             tables = load_some(ledger, planned, verdict.attempt, "coverage", "moved")
             seen = broker_gaps(planned, tables["coverage"])
-            marks = watermarks_section(planned.marks, graph_of(planned))
             sections = [
                 _coverage(tables["coverage"]),
-                *marks,
+                *watermarks_section(planned.watermarks, graph_of(planned)),
                 *apart,
                 *missing(planned, seen),
                 *doubles(planned),

@@ -36,7 +36,7 @@ from partitioning.commands import Run, VerifyAsking
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import key_parts
@@ -114,8 +114,7 @@ def verify(
             reasons = tuple(_reasons(shown, flows[write.table], write)) if wrong else ()
             known = found, mine, version, since, reasons, replaces
             yield Verified(write.table, published.batch, means[write.table], *known)
-    if refused:
-        raise Refused(*refused)
+    refuse(refused)
 
 
 def _published(ledger: Ledger, as_of: int | None) -> tuple[Plan, int]:
@@ -138,7 +137,7 @@ def _published(ledger: Ledger, as_of: int | None) -> tuple[Plan, int]:
 
 def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
     """What is known of why a table may differ: it was asked for by its name, or its query is another than it was."""
-    if (batch := shown.accepted_by_name.get(write.table)) is not None:
+    if (batch := shown.accepted.get(write.table)) is not None:
         yield f"it may differ since batch {batch}, as asked for by its name"
     yield from by_arrival(only.steps)
     steps = {each.declared.table: each.declared.step for each in shown.writes()}
@@ -289,8 +288,8 @@ def _planned(
         streams,
         result_columns(only, found, scratch),
         settings=Settings(groups=1, accept_loss=taken.accepted, schemes=schemes),
-        day_end=last.day_end if isinstance(last.day_end, int) else None,
-        as_of=last.as_of if isinstance(last.as_of, int) else None,
+        day_end=last.day_end,
+        as_of=last.as_of,
         engine=engine(only.graph, [column for each in found for column in each.columns], None),
     )
     passed = {

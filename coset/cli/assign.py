@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from coset.cli.output import Answer, Table, console, say
 from partitioning.cosets import Assignment, assign
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.explain.explain import assignment_document
 from partitioning.kinds import Kind
 from partitioning.model.schemes import Scheme
@@ -28,8 +28,7 @@ def parse_streams(texts: Sequence[str]) -> list[tuple[str, int]]:
         else:
             then = "write it as views=8: name=partitions"
             findings.append(Finding.of(Kind.ARGUMENT, f"{text!r} is no stream", "--stream", then, text=text))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return streams
 
 

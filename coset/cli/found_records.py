@@ -64,7 +64,7 @@ def _of_partition(stream: PlannedStream, number: int, records: Sequence[Record],
     declared, where = stream.declared, f"{stream.name}-{number}"
     files = list(dict.fromkeys(record.file for record in records))
     offsets = ", ".join(str(record.offset) for record in records)
-    kind = declared.written_as
+    kind = declared.format
     if isinstance(declared.origin, KafkaSource):
         yield f"-- {where} lies in a broker: read the topic from offset {offsets}, for instance with kcat -o."
     elif (

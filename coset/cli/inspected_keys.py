@@ -7,7 +7,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, assert_never
+from typing import Any
 
 import pyarrow as pa
 
@@ -79,7 +79,7 @@ def key_of(topic: SeenTopic, found: KeySearch) -> InspectedKey:
     types = dict[str, str]()
     if sample.framing is Framing.JSON_SCHEMA:
         types, _ = json_columns([[object_of(key) for key in keys if key is not None]])
-        declares = (landed or not topic.stream.written_as.has_types) and types.keys() == {*sample.columns}
+        declares = (landed or not topic.stream.format.has_types) and types.keys() == {*sample.columns}
         if not declares or not _ALIKE.issuperset(types.values()):
             return unknown
     return InspectedKey(sample.columns or own, sample.framing, sample.schemas, types, sample, key_bytes)
@@ -106,8 +106,6 @@ def _texts(schema: KeySchema) -> Mapping[int, str] | tuple[int, ...]:
             return {schema.id: json.dumps({"type": "record", "name": "Key", "fields": fields})}
         case Framing.AVRO:
             return {schema.id: json.dumps(each.type)}
-        case _ as never:
-            assert_never(never)
 
 
 def _registry(topic: str) -> Ask | None:
@@ -216,8 +214,6 @@ def key_text(found: KeySearch) -> Iterator[str]:
                 f"often enough to tell more: see who writes the topic ({_PRODUCERS}). {column} stands for it here: "
                 "name the column that records are joined or counted by. Each batch moves its records"
             )
-        case _:
-            assert_never(told)
 
 
 def key_notes(found: KeySearch) -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pyarrow.compute as pc
-from msgspec import UNSET
 
 from coset.batches.key_search import HowSure, KeySearch, Tried, search, search_of_objects
 from coset.cli.inspected_keys import InspectedKey, key_notes, key_of, key_text, key_value, notes_of
@@ -18,7 +17,7 @@ from coset.sources.landed_keys import without_made
 from coset.sources.landed_topic import SeenTopic, look
 from partitioning.authoring.declared import Options, declaration, stream_of
 from partitioning.commands import Repeat, Then
-from partitioning.errors import CosetError, Refused
+from partitioning.errors import CosetError, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Gap, gaps
 from partitioning.model.offsets import check_name
@@ -62,7 +61,7 @@ def inspect(address: str) -> Answer:
         raise _unread(topic, address)
     given, offset = topic.stream.key, topic.stream.offset
     keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
-    written = filter(None, (topic.stream.written_as, topic.keys.written_as))
+    written = filter(None, (topic.stream.format, topic.keys.written_as))
     declares = bool(topic.stream.changes) or not all(each.has_types for each in written)
     if isinstance(topic.stream.origin, KafkaSource) and not given:
         found = search_of_objects(topic.sample, PARTITION, keys, topic.stream.partitions)
@@ -80,9 +79,9 @@ def inspect(address: str) -> Answer:
         "address": address,
         "stream": stream.name,
         "source": stream.source,
-        "format": stream.written_as,
-        "layout": stream.lies_by,
-        "changes": stream.changes or None,
+        "format": stream.format,
+        "layout": stream.layout,
+        "changes": stream.changes,
         "partitions": stream.partitions,
         "offsets": [_offsets(stream, each) for each in discovered.partitions],
         "columns": _columns(topic, stream, discovered),
@@ -96,11 +95,10 @@ def inspect(address: str) -> Answer:
 
 def _table(address: str) -> Answer:
     """What an Iceberg table holds, by its buckets, and its declaration."""
-    from coset.sources.iceberg.table_discovery import declared  # noqa: PLC0415  an extra
+    from coset.sources.iceberg.declared_tables import declared  # noqa: PLC0415  an extra
 
     place, _, name = address.rstrip("/").rpartition(".")
-    if findings := source_findings(source_of(place), address):
-        raise Refused(*findings)
+    refuse(source_findings(source_of(place), address))
     stream, why = declared(check_name(name, "stream"), place)
     discovered = discover([stream])[0]
     options = {"key": stream.key, "partitions": stream.partitions}
@@ -148,8 +146,7 @@ def _look(address: str) -> SeenTopic:
         return look(address)
     from coset.sources.kafka import broker_topic  # noqa: PLC0415  few topics are read from brokers
 
-    if findings := source_findings(source, address):
-        raise Refused(*findings)
+    refuse(source_findings(source, address))
     return broker_topic.look(source, where, check_name(name, "stream"))
 
 
@@ -160,7 +157,7 @@ def _unread(topic: SeenTopic, address: str) -> CosetError:
     if isinstance(topic.stream.origin, KafkaSource):
         return nothing
     try:
-        landed.discover([replace(topic.stream, counted=UNSET, offset=OFFSET)])
+        landed.discover([replace(topic.stream, counted=False, offset=OFFSET)])
     except Refused as refused:
         # Which column is the key, and whether offsets have one, nobody has said.
         undeclared = {("name", topic.stream.key), ("name", OFFSET)}
@@ -180,7 +177,7 @@ def _unread(topic: SeenTopic, address: str) -> CosetError:
 def _keyless(columns: Sequence[Column], stream: Stream, address: str) -> Refused:
     what = f"no column can be a key: there are {cut([f'{each.name} {each.type}' for each in columns])}"
     then = "land the record's key as a column of text, of a whole number or of bytes"
-    if stream.lies_by is Layout.AIVEN:
+    if stream.layout is Layout.AIVEN:
         then += ": by format.output.fields=key,value,offset, or, if the value has it, by format.output.envelope=false"
     return Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, address=address)
 
@@ -202,7 +199,7 @@ def _options(topic: SeenTopic, found: KeySearch, key: InspectedKey) -> Options:
     stream, best = topic.stream, found.best
     assert best
     placing = best.placing
-    columns = dict(stream.columns or {})
+    columns = dict(stream.columns)
     # A record in a broker has its key beside its value.
     beside = topic.of_keys.intersection([key.key_bytes] if key.key_bytes else key.columns)
     if beside and topic.keys.written_as and not topic.keys.written_as.has_types:
@@ -216,10 +213,10 @@ def _options(topic: SeenTopic, found: KeySearch, key: InspectedKey) -> Options:
         "hash": (hash, MURMUR2),
         "null_keys": (NullKeys.OWN_TASK if best.without else NullKeys.REFUSE, NullKeys.REFUSE),
         "offset": (None if stream.counted else stream.offset, OFFSET),
-        "format": (stream.written_as, USUAL_FORMAT),
+        "format": (stream.format, USUAL_FORMAT),
         "columns": (columns, {}),
         "keys": (topic.keys.written_as if beside else None, None),
-        "layout": (stream.lies_by, Layout.PARTITION),
+        "layout": (stream.layout, Layout.PARTITION),
     }
     plain = {name: str(value) if isinstance(value, str) else value for name, (value, _) in given.items()}
     return {**key.options, **{name: plain[name] for name, (value, usual) in given.items() if value != usual}}
@@ -327,15 +324,15 @@ def _text(
     code: Sequence[str],
 ) -> Iterator[Block]:
     offsets = [_offsets(stream, each) for each in discovered.partitions]
-    records, layout = sum(each["records"] for each in offsets), stream.lies_by
+    records, layout = sum(each["records"] for each in offsets), stream.layout
     lies = {
         Layout.PARTITION: "in a folder for each partition",
         Layout.TIME: 'in folders of times, layout="time"',
         Layout.AIVEN: 'named as by Aiven\'s sinks, layout="aiven"',
     }
-    notes = [f"{stream.written_as.noun}, {lies[layout]}"]
+    notes = [f"{stream.format.noun}, {lies[layout]}"]
     if isinstance(stream.origin, KafkaSource):
-        notes = [f"{stream.written_as.noun}, in its brokers; offsets count as records"]
+        notes = [f"{stream.format.noun}, in its brokers; offsets count as records"]
     if topic.beside:
         notes.append(f"{many(topic.beside, 'file')} beside the folders of partitions, or with other names, passed over")
     if stream.counted:

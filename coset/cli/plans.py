@@ -158,8 +158,8 @@ def _shown(
     last = statistics(Attempt.published(ledger, before)) if before else None
     sections = explain(plan, before, last, pipelines.shown())
     if form.when:
-        came = MarkedBatch(f"batch {before.batch}", before.marks) if before else None
-        this = MarkedBatch(f"batch {plan.batch}", plan.marks)
+        came = MarkedBatch(f"batch {before.batch}", before.watermarks) if before else None
+        this = MarkedBatch(f"batch {plan.batch}", plan.watermarks)
         sections += (when_section(form.when, list(coming(graph_of(plan), form.when, came, this)), came, this),)
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
     text: tuple[Block, ...] = (

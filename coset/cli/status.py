@@ -75,9 +75,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
     visible = newest_shown(ledger.store, pipeline.name, stands.published.batch) if stands.published else None
     written = {write.table for write in pipeline.writes}
-    accepted = {
-        table: batch for table, batch in (visible.accepted_by_name if visible else {}).items() if table in written
-    }
+    accepted = {table: batch for table, batch in (visible.accepted if visible else {}).items() if table in written}
     aside = count_aside(ledger, stands.published) if stands.published else None
     over = expired(ledger, stands.published) if stands.published else None
     verified = verified_samples(ledger, [write.table for write in pipeline.writes])
@@ -143,7 +141,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     sections = [*watermarks_section(upcoming.marks, graph), *waiting_section(graph, upcoming)]
     if when:
         published = stands.published
-        came = MarkedBatch(f"batch {published.batch}", published.marks) if published else None
+        came = MarkedBatch(f"batch {published.batch}", published.watermarks) if published else None
         value["when"] = to_builtins(found := list(coming(graph, when, came, upcoming)))
         sections.append(when_section(when, found, came, upcoming))
     return Answer(value, [*shown, *sections], now.wrong)
@@ -152,7 +150,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
 def _next(pipeline: Pipeline, ledger: Ledger, stands: Standing) -> tuple[Graph, MarkedBatch]:
     """The next batch, or the one that is open, and the watermarks by which its steps go if no partition falls idle."""
     if stands.plan and stands.open:
-        return graph_of(stands.plan), MarkedBatch(f"batch {stands.plan.batch}", stands.plan.marks)
+        return graph_of(stands.plan), MarkedBatch(f"batch {stands.plan.batch}", stands.plan.watermarks)
     marks = reached(ledger, stands.published, pipeline.streams)
     number = stands.plan.batch + 1 if stands.plan else 0
     return with_watermarks(pipeline.graph, marks, stands.published), MarkedBatch(f"batch {number}", marks)

@@ -12,7 +12,7 @@ from coset.cli.assign import parse_streams
 from coset.cli.output import Answer
 from coset.sources.discovery import discover
 from partitioning.authoring.toml_writer import key
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.samza.checkpoints import Checkpoint, Start, read_checkpoints, starts
 from partitioning.sections import many
@@ -103,19 +103,16 @@ def _taken_over(
     begun: dict[str, tuple[Start, ...]] = {}
     untouched: list[str] = []
     for stream, partitions in held.items():
-        try:
+        with noting(findings):
             owner = _system(checkpoints, stream, system, where)
             if owner is None:
                 untouched.append(stream)
                 continue
             begun[stream] = starts(checkpoints, owner, stream, [partition.beginning for partition in partitions])
             findings.extend(_not_landed(begun[stream], partitions))
-        except Refused as refusal:
-            findings.extend(refusal.findings)
     if untouched and (all_needed or not begun):
         findings.extend(_no_checkpoints(untouched, checkpoints, where))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     others = {_name(checkpoint) for checkpoint in checkpoints if checkpoint.stream not in begun}
     return Takeover(checkpoints, begun, held, tuple(untouched), tuple(sorted(others)))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 import attr
 from openlineage.client.generated.base import RunFacet
@@ -214,8 +214,6 @@ def of_stream(stream: Stream) -> DatasetName:
             return DatasetName(f"kafka://{brokers[0].rpartition('@')[2]}", stream.name)
         case IcebergSource() as source:
             return DatasetName(f"iceberg://{source.catalogue}", source.identifier(stream.name))
-        case _:
-            assert_never(stream.origin)
 
 
 def of_table(tables: str, table: str) -> DatasetName:

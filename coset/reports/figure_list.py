@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any
 
-from partitioning.model.measures import Measure, MeasureKind
+from partitioning.model.measures import FigureForm, Measure
 from partitioning.sections import duration, size
 
 
@@ -114,22 +114,18 @@ def figures_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
 
 def _measured(table: str, measure: Measure) -> Figure:
     """The figure of a ready-made expectation. Of a latest time, it is how old that was when the batch was planned."""
-    form: Callable[[Any], str]
-    match measure.kind:
-        case MeasureKind.ROWS:
-            title, form = "rows, as judged", _COUNT
-        case MeasureKind.KEYS:
-            title, form = "distinct keys", _COUNT
-        case MeasureKind.NULLS:
-            title, form = f"{measure.of} is null", _SHARE
-        case MeasureKind.LATEST:
-            title, form = f"age of the latest {measure.of}", duration
-        case MeasureKind.SUM:
-            title, form = f"sum of {measure.of}", _number
-        case _:
-            assert_never(measure.kind)
-    return Figure(str(measure), f"{table}: {title}", form, FigureTopic.MEASURED, table, "measured")
+    kind, of = measure.kind, measure.of
+    title = f"{table}: {kind.called.format(of=of)}"
+    return Figure(str(measure), title, _FORMS[kind.form], FigureTopic.MEASURED, table, "measured")
 
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+_FORMS: Mapping[FigureForm, Callable[[Any], str]] = {
+    FigureForm.COUNT: _COUNT,
+    FigureForm.SHARE: _SHARE,
+    FigureForm.AGE: duration,
+    FigureForm.NUMBER: _number,
+}

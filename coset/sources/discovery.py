@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import assert_never
 
 from coset.sources import landed
 from coset.sources.known import KnownStream
 from coset.sources.new_files import NewFiles
 from partitioning.commands import Forget
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, refuse
 from partitioning.kinds import Kind
 from partitioning.model.failure import together
 from partitioning.model.offsets import OffsetRange
@@ -27,8 +26,7 @@ def discover(
 
     Raises as `landed.discover` and `kafka.discovery.discover`, and those of Iceberg tables, with the findings of all.
     """
-    if moved := [found for stream in streams for found in _counted_otherwise(stream, ends)]:
-        raise Refused(*moved)
+    refuse([found for stream in streams for found in _counted_otherwise(stream, ends)])
     errors, discovered = list[CosetError](), dict[str, Discovered]()
     for look in _looks(streams, ends, losses):
         try:
@@ -53,8 +51,6 @@ def _looks(
                 in_brokers.append((stream, source))
             case IcebergSource() as source:
                 yield partial(_table, stream, source, ends)
-            case _:
-                assert_never(stream.origin)
     if in_files:
         yield partial(landed.discover, in_files, ends, losses)
     if in_brokers:
@@ -100,8 +96,6 @@ def discover_sound(stream: Stream, ends: Ends) -> tuple[Discovered | None, froze
             case KafkaSource() | IcebergSource():
                 (found,) = discover([stream], ends)
                 return found, frozenset()
-            case _:
-                assert_never(stream.origin)
     except CosetError:
         return None, frozenset()
 
@@ -116,8 +110,6 @@ def earlier_starts(stream: Stream, beginnings: Mapping[int, int]) -> Mapping[int
         case IcebergSource():
             # Rows are counted from 0 on.
             return {}
-        case _:
-            assert_never(stream.origin)
     return {number: first for number, first in found.items() if first < beginnings.get(number, first)}
 
 

@@ -101,7 +101,7 @@ def why_not(stream: Stream, lines: Sequence[bytes]) -> str | None:
         return f"it has a column {stream.offset!r}, where offsets are to be written"
     # Of changes, the row in them has the key.
     for name in () if stream.changes else key_columns(stream.key):
-        if name not in (stream.columns or {}) or (objects and not any(name in known for known in objects)):
+        if name not in stream.columns or (objects and not any(name in known for known in objects)):
             return f"it has no column {name!r}, the key of stream {stream.name!r}"
     return None
 

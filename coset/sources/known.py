@@ -91,12 +91,12 @@ class KnownStream:
 
 def _meaning(stream: Stream) -> tuple[object, ...]:
     """What must be unchanged for offsets and files to mean the same as before."""
-    return stream.source.rstrip("/"), stream.offset, stream.counted, stream.written_as, stream.lies_by, stream.keys
+    return stream.source.rstrip("/"), stream.offset, stream.counted, stream.format, stream.layout, stream.keys
 
 
 def _still_declared(stream: Stream, columns: Sequence[Column]) -> Sequence[Column]:
     """The columns that the declaration still has, where it lists columns."""
-    if not stream.columns or stream.written_as.has_types:
+    if not stream.columns or stream.format.has_types:
         return columns
     declared = {*stream.columns, *columns_beside(stream), stream.offset}
     return [column for column in columns if column.name in declared]

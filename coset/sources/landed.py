@@ -26,7 +26,7 @@ from coset.sources.layouts import NO_CSV
 from coset.sources.new_files import NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import BackfillAsking, Forget, Then
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Unreachable, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_part, key_columns, key_parts
 from partitioning.model.gaps import Explained, explained, next_step
@@ -84,8 +84,7 @@ def discover(
     # An unread file looks like a gap, so gaps are not reported then.
     if unreachable:
         raise Unreachable(*unreachable)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return discovered
 
 
@@ -244,7 +243,7 @@ class _Discovery:
     def _unread(self, uri: str, error: Exception) -> None:
         said = str(error).partition("\n")[0]
         if isinstance(error, Unreadable):
-            may_be_csv = self._stream.lies_by is Layout.AIVEN and not self._stream.written_as.has_types
+            may_be_csv = self._stream.layout is Layout.AIVEN and not self._stream.format.has_types
             then = (
                 f"{error.then}; if the sink writes CSV, as it does by default, {NO_CSV}" if may_be_csv else error.then
             )
@@ -258,8 +257,8 @@ class _Discovery:
             what = f"{said}, a type that DuckDB does not have"
             self._found(Kind.STREAM_COLUMNS, what, uri, "land the column in another type")
         else:
-            what = f"the file is truncated or no {self._stream.written_as.noun}: {said}"
-            self._found(Kind.FILE_UNREADABLE, what, uri, LAND_AGAIN, format=self._stream.written_as)
+            what = f"the file is truncated or no {self._stream.format.noun}: {said}"
+            self._found(Kind.FILE_UNREADABLE, what, uri, LAND_AGAIN, format=self._stream.format)
 
     def _check_offsets(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> None:
         if file.start != first:
@@ -332,7 +331,7 @@ class _Discovery:
             first, types = in_order[0][0], {column.name: column.type for column in evolution.columns}
             self._check_key(types, first.uri)
             self._check_column("offset", stream.offset, (OFFSET_TYPE,), types, first.uri)
-            for name in stream.casts.keys() - types.keys():
+            for name in stream.cast.keys() - types.keys():
                 then = f"correct its name; there are {', '.join(types)}"
                 self._found(Kind.DECLARATION, f"there is no column {name!r} to cast", first.uri, then, name=name)
         return evolution
@@ -358,9 +357,9 @@ class _Discovery:
 
     def _casts(self) -> dict[str, str]:
         """The columns that are cast, with DuckDB's names of their types."""
-        casts = {name: arrow_has(type_named(kind)) for name, kind in self._stream.casts.items()}
+        casts = {name: arrow_has(type_named(kind)) for name, kind in self._stream.cast.items()}
         for name in (name for name, kind in casts.items() if kind is None):
-            what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
+            what = f"column {name!r} is to be cast to {self._stream.cast[name]!r}, which is no type"
             then = "name a type as DuckDB has it, and as files have values of"
             self._found(Kind.DECLARATION, what, f"stream {self._stream.name!r}", then, name=name)
         return {name: kind for name, kind in casts.items() if kind is not None}

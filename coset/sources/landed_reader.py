@@ -12,7 +12,6 @@ from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import UnsetType
 
 from coset.sources.file_columns import arrow_schema, cast_exactly, columns_of, has_limits
 from coset.sources.files import Files
@@ -24,7 +23,7 @@ from coset.sources.plain_arrays import not_utf8, plain_type, with_leaves
 from coset.sources.reader import RAW, WHY, Batch, uncastable, without_values
 from coset.sources.s3 import reaching
 from partitioning.commands import Replan, Then
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.order import OrderedStream
@@ -117,15 +116,12 @@ class LandedReader:
         for planned in partitions:
             pinned: list[_Pinned] = []
             for file in planned.files:
-                try:
+                with noting(findings):
                     handle, keys = self._open_as_planned(file), file.beside and self._open_as_planned(file.beside)
                     landed = self._landed(file, handle, keys)
                     pinned.append(_Pinned(file, handle, landed, keys))
-                except Refused as refusal:
-                    findings.extend(refusal.findings)
             opened.append((planned, pinned))
-        if findings:
-            raise Refused(*findings)
+        refuse(findings)
         return opened
 
     def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -149,7 +145,7 @@ class LandedReader:
         return self._landed(file, whole, pinned.keys)
 
     def _landed(self, file: InputFile, source: pa.NativeFile, keys: pa.NativeFile | None) -> LandedFile:
-        if isinstance(self._ids, UnsetType):
+        if not self._ids:
             return open_landed(self._declared, source, file.first, self._memory, keys)
         gone = file.gone if self._declared.tells_deletes else None
         data = DataFile(source, self._ids, self._memory, file.rows, gone=gone)
@@ -243,7 +239,7 @@ class LandedReader:
             kind = self._columns[field.name].type
             what = f"column {field.name!r} cannot be read as {kind}: {error}"
             then: Then = "land the column under another name, or leave it out of cast="
-            if field.name not in self._declared.casts:
+            if field.name not in self._declared.cast:
                 then = self._then(field.name, column)
             raise Refused.of(Kind.RECORD, what, file.path, then, field=field.name, type=kind) from error
 

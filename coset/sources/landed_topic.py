@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import UNSET
 
 from coset.sources.file_columns import NULL_TYPE, UnknownType, cast_exactly, columns_of
 from coset.sources.files import Files
@@ -35,7 +34,7 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
 from partitioning.model.sources import named_file, why_no_root
-from partitioning.model.streams import DELETED, OFFSET, USUAL_FORMAT, ChangeForm, Column, Format, Layout, Stream
+from partitioning.model.streams import DELETED, OFFSET, ChangeForm, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
 
@@ -107,8 +106,7 @@ def look(address: str) -> SeenTopic:
     check_name(name, "stream")
     (form,) = written
     count = 1 + max(file.partition if file.folder is None else file.folder for file in files.values())
-    stream = Stream(name, source, "", count, offset="", format=UNSET if form is USUAL_FORMAT else form)
-    stream = replace(stream, layout=UNSET if layout is Layout.PARTITION else layout)
+    stream = Stream(name, source, "", count, offset="", format=form, layout=layout)
     return _looked_into(stream, files, len(there) - len(files), KeyFiles.among(stream, keys))
 
 
@@ -213,11 +211,11 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], others: int, key
     left_out, store, form = dict[str, str](), Files(), None
     columns = dict[str, str]()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        if not stream.written_as.has_types:
+        if not stream.format.has_types:
             lines = list(pool.map(lambda file: _lines(store, file), wanted))
             form, columns, left_out = seen_in(lines)
             # What is read names no offset yet, and has no column that is not declared.
-            stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
+            stream = replace(stream, columns=columns, offset=next(iter(columns), ""))
         else:
             for form_there, types in filter(None, pool.map(partial(_typed_changes, store, stream), wanted)):
                 form, columns = form_there, columns | types
@@ -225,11 +223,11 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], others: int, key
             at = next((name for name in columns if "offset" in name.lower()), OFFSET)
             stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
-        known = stream.written_as.has_types or stream.columns
+        known = stream.format.has_types or stream.columns
         looked = list(pool.map(lambda file: _records(store, stream, file, most), wanted if known else ()))
     read = [(file, table) for file, (table, _) in zip(wanted, looked, strict=False) if table is not None and len(table)]
     offset = _offset([(file.start, table) for file, table in read])
-    stream = replace(stream, offset=offset or OFFSET, counted=UNSET if offset else True)
+    stream = replace(stream, offset=offset or OFFSET, counted=not offset)
     if stream.columns:
         stream = replace(stream, columns={name: kind for name, kind in stream.columns.items() if name != offset})
     of_keys = frozenset[str]()

@@ -26,7 +26,7 @@ from coset.sources.given_rows import KEY_TYPES, Kinds, checked, lines_in, rows_i
 from coset.sources.landed_keys import making_keys
 from coset.sources.layouts import Folders, folders_of
 from partitioning.documents.stores import store_at
-from partitioning.errors import Conflict, Finding, Refused
+from partitioning.errors import Conflict, Finding, Refused, refuse
 from partitioning.hashes import hash_of
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
@@ -61,10 +61,9 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
     """
     _check_stream(stream)
     there = _all_landed(stream)
-    if stream.written_as.has_types:
+    if stream.format.has_types:
         return _land(stream, rows_in(file, stream, _kinds(there.values())), str(file), there, through)
-    if findings := tuple(undeclared(stream)):
-        raise Refused(*findings)
+    refuse(undeclared(stream))
     lines = lines_in(file, stream)
     if why := given_rows.why_not(stream, lines):
         raise unreadable(str(file), why)
@@ -94,8 +93,7 @@ def _land(
     rows = _with_key(rows, stream, named)
     partitions = _partitions(_keys(rows, stream), stream)
     new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
-    if findings := tuple(_unlandable(stream, rows, named, there.values())):
-        raise Refused(*findings)
+    refuse(_unlandable(stream, rows, named, there.values()))
     written = {number: NewRows(mine.num_rows, partial(_parquet, stream, mine)) for number, mine in new.items()}
     return _written(stream, written, there, through)
 
@@ -213,7 +211,7 @@ def _unlandable(stream: Stream, rows: pa.Table, named: str, landed: Iterable[_La
         return
     offset = columns_of(pa.schema([(stream.offset, pa.int64())]))
     columns = FileColumns((*columns.columns, *offset.columns), columns.required)
-    evolution = Evolution((), (), frozenset((*key_columns(stream.key), stream.offset)), stream.casts)
+    evolution = Evolution((), (), frozenset((*key_columns(stream.key), stream.offset)), stream.cast)
     for each in landed:
         if each.columns is not None:
             # What has landed is judged when it is planned.
@@ -234,7 +232,7 @@ def _append(stream: Stream, folders: Folders, new: NewRows, landed: _Landed) -> 
     partition, store = StreamPartition(stream.name, landed.partition), store_at(stream.source)
     while True:
         written = OffsetRange(partition, landed.end, landed.end + new.count)
-        name = f"{stream.name}+{landed.partition}+{landed.end:010}.{stream.written_as}"
+        name = f"{stream.name}+{landed.partition}+{landed.end:010}.{stream.format}"
         key, data = f"{stream.name}/partition={landed.partition}/{name}", new.file(landed.end)
         if store.put_new(key, data) == data:
             return written
@@ -265,16 +263,16 @@ def _check_stream(stream: Stream) -> None:
         why = "is read from its broker"
     elif isinstance(stream.origin, IcebergSource):
         why = "is an Iceberg table"
-    elif not stream.written_as.by_duckdb:
-        why = f"is landed as {stream.written_as.noun}"
+    elif not stream.format.by_duckdb:
+        why = f"is landed as {stream.format.noun}"
     elif stream.key_bytes:
         why = "has the bytes that a serialiser makes of keys"
     elif stream.keys:
         why = "has keys in files of their own"
-    elif stream.changes and stream.written_as.has_types:
-        why = f"is landed as {stream.written_as.noun} with changes in it"
-    elif stream.lies_by is not Layout.PARTITION:
-        why = f'has layout="{stream.lies_by}"'
+    elif stream.changes and stream.format.has_types:
+        why = f"is landed as {stream.format.noun} with changes in it"
+    elif stream.layout is not Layout.PARTITION:
+        why = f'has layout="{stream.layout}"'
     if why:
         what, then = f"stream {stream.name!r} {why}", "let its own producer or sink write the rows"
         raise Refused.of(Kind.FOLDERS, what, stream.source, then, stream=stream.name)

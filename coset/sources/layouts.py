@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.opening import LANDED, endings
@@ -156,15 +156,13 @@ class Folders(Protocol):
 
 def folders_of(stream: Stream) -> Folders:
     """The folders of a stream, by its layout."""
-    match stream.lies_by:
+    match stream.layout:
         case Layout.PARTITION:
             return PartitionFolders(stream)
         case Layout.TIME:
             return TimeFolders(stream)
         case Layout.AIVEN:
             return AivenNames(stream)
-        case _ as never:
-            assert_never(never)
 
 
 def formats_of(stream: Stream, key: str) -> Iterator[Format]:
@@ -211,8 +209,8 @@ class PartitionFolders:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self.prefix = folders(stream.name)
-        self.wanted = f"partition=<n>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.written_as)}"
-        pattern = rf"partition=(?P<folder>0|[1-9][0-9]*)/{FILE_NAME}{endings(stream.written_as)}"
+        self.wanted = f"partition=<n>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.format)}"
+        pattern = rf"partition=(?P<folder>0|[1-9][0-9]*)/{FILE_NAME}{endings(stream.format)}"
         self._name = re.compile(re.escape(f"{stream.name}/") + pattern)
 
     def parse(self, key: str) -> FileName | None:
@@ -246,8 +244,8 @@ class TimeFolders:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self.prefix = f"{stream.name}/"
-        self.wanted = f"<time>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.written_as)}"
-        self._name = re.compile(rf"{re.escape(self.prefix)}([^/]+/)*{FILE_NAME}{endings(stream.written_as)}")
+        self.wanted = f"<time>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.format)}"
+        self._name = re.compile(rf"{re.escape(self.prefix)}([^/]+/)*{FILE_NAME}{endings(stream.format)}")
 
     def parse(self, key: str) -> FileName | None:
         match = self._name.fullmatch(key)
@@ -279,7 +277,7 @@ class AivenNames:
         self.prefix = f"{stream.name}-"
         self.wanted = f"{stream.name}-<n>-<first offset>, as {{{{topic}}}}-{{{{partition}}}}-{{{{start_offset}}}} says"
         begins = rf"({re.escape(stream.name)}/([^/]+/)*)?(?={re.escape(stream.name)}-[0-9]+-[0-9])"
-        self._name = re.compile(rf"{begins}{DASHED_NAME}({endings(stream.written_as)}|{ENDINGS})")
+        self._name = re.compile(rf"{begins}{DASHED_NAME}({endings(stream.format)}|{ENDINGS})")
 
     def parse(self, key: str) -> FileName | None:
         match = self._name.fullmatch(key)

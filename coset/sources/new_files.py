@@ -224,7 +224,7 @@ class NewFiles:
             return
         aiven = folders_of(replace(stream, layout=Layout.AIVEN))
         by_aiven = next((found for found in aiven.listed(self._store, {}) if aiven.parse(found.entry.key)), None)
-        if by_aiven and stream.lies_by is not Layout.AIVEN:
+        if by_aiven and stream.layout is not Layout.AIVEN:
             what = f"no file is named as declared, and there are some of {AIVEN}"
             self._found(Kind.FOLDERS, what, stream.source, instead_of(AIVEN, by_aiven.entry.key))
             return

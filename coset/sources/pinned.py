@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import assert_never
 
 import pyarrow as pa
 
@@ -68,8 +67,6 @@ def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read
             case IcebergSource():
                 files = (file for partition in stream.partitions for file in partition.files)
                 yield from _data_files_not_as_planned(files, restore(anew))
-            case _:
-                assert_never(stream.declared.origin)
     for of_one in landed.values():
         yield from _files_not_as_planned(of_one, restore(anew))
 
@@ -144,7 +141,7 @@ def files_in(
 def _there(stream: Stream, source: str, planned: PlannedPartition, gaps: Sequence[Span]) -> Iterator[Found]:
     """The objects from the first gap of a partition to its last, perhaps with others."""
     store, number = store_at(source), planned.partition
-    if stream.lies_by is not Layout.PARTITION:
+    if stream.layout is not Layout.PARTITION:
         return folders_of(stream).objects_in(store, number)
     digits = digits_of(file.path for file in planned.files) or 10
     after = key_before(stream.name, number, gaps[0].start, digits)

@@ -12,11 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
-
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.graph import gives_what_is_over
 from partitioning.model.streams import DELETED, Stream
@@ -118,7 +116,7 @@ class Trial:
             if rows := batch.get(stream.name):
                 declared = self._declared[stream.name]
                 said = {DELETED: "BOOLEAN"} if declared.tells_deletes else {}
-                engine.land(stream, rows, {**(declared.columns or {}), **said}, self._types)
+                engine.land(stream, rows, {**declared.columns, **said}, self._types)
                 self._landed.add(stream.name)
         if unknown := sorted(set(batch) - set(self._declared)):
             what, then = f"the pipeline has no stream {unknown[0]!r}", f"name one of {', '.join(self._declared)}"
@@ -136,8 +134,7 @@ class Trial:
         """
         from coset.testing import engine  # noqa: PLC0415
 
-        if findings := [self._empty(name) for name in self._declared if name not in self._landed]:
-            raise Refused(*findings)
+        refuse([self._empty(name) for name in self._declared if name not in self._landed])
         return engine.run(self.pipeline, self._root, settings, twice=twice)
 
     def _empty(self, stream: str) -> Finding:
@@ -178,14 +175,6 @@ class Trial:
 
 def _landed_in(stream: Stream, folder: Path) -> Stream:
     """The stream as it lies in a folder, in the way that `land` writes."""
-    usual = {
-        "format": UNSET,
-        "columns": UNSET,
-        "schema": UNSET,
-        "layout": UNSET,
-        "counted": UNSET,
-        "changes": UNSET,
-        "key_bytes": UNSET,
-        "keys": UNSET,
-    }
-    return replace(stream, source=f"file://{folder}", **usual)
+    others = ("format", "columns", "schema", "layout", "counted", "changes", "key_bytes", "keys")
+    usual = Stream(stream.name, f"file://{folder}", stream.key, stream.partitions)
+    return replace(stream, source=usual.source, **{name: getattr(usual, name) for name in others})

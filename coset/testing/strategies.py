@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coset.testing.runs import Landed
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
 from partitioning.model.placement import KeyFormat
@@ -33,21 +33,17 @@ def records(
     """
     given, rows, findings = columns or {}, dict[str, st.SearchStrategy[list[dict[str, object]]]](), list[Finding]()
     for stream in pipeline.streams:
-        types = {**(stream.columns or {}), **given.get(stream.name, {})}
+        types = {**stream.columns, **given.get(stream.name, {})}
         if not types and stream.name not in given:
             then = f"give them: records(pipeline, {{{stream.name!r}: {{'amount': 'BIGINT'}}}})"
             what = f"stream {stream.name!r} declares no columns"
             findings.append(Finding.of(Kind.ARGUMENT, what, "records()", then, stream=stream.name))
-        try:
+        with noting(findings):
             key = _keys(stream, types)
             fields = {name: _values(name, kind) for name, kind in types.items() if name not in key}
-        except Refused as refusal:
-            findings.extend(refusal.findings)
-            continue
-        row = st.fixed_dictionaries({**key, **fields})
-        rows[stream.name] = st.lists(row, min_size=1, max_size=most)
-    if findings:
-        raise Refused(*findings)
+            row = st.fixed_dictionaries({**key, **fields})
+            rows[stream.name] = st.lists(row, min_size=1, max_size=most)
+    refuse(findings)
     return st.fixed_dictionaries(rows)
 
 

@@ -17,8 +17,9 @@ from partitioning.authoring.change_sql import (
     selecting,
     totals,
 )
-from partitioning.authoring.step_output import StepOutput, listed, refuse
+from partitioning.authoring.step_output import StepOutput, listed
 from partitioning.authoring.step_rules import cannot_change, cannot_keep_all
+from partitioning.errors import refuse
 from partitioning.model.graph import Op, StateSpec, Step, gives_expired, quote, waiting
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.meaning import Meaning, RowKind

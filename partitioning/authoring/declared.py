@@ -10,11 +10,9 @@ from datetime import timedelta
 from os import PathLike, fspath
 from typing import Any, TypedDict
 
-from msgspec import UNSET, UnsetType
-
 from partitioning.authoring.key_texts import avro_fields, protobuf_message
 from partitioning.authoring.words import FormatName, KeyFormatName, LayoutName, NullKey
-from partitioning.errors import Refused
+from partitioning.errors import Refused, refuse
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.allowance import REFUSE
@@ -132,8 +130,7 @@ def _of_several(name: str, key: tuple[str, ...], key_format: str, hash: str) -> 
     its hash says of which bytes it is. Raises Refused with all findings."""
     where = f"stream {name!r}"
     # An object of one column is another text than that column.
-    if findings := tuple(bad_parts(key, where, 1 if key_format == JSON else 2)):
-        raise Refused(*findings)
+    refuse(bad_parts(key, where, 1 if key_format == JSON else 2))
     by_function = is_import_path(hash)
     if key_format == JSON and not by_function:
         if hash == OPAQUE:
@@ -242,7 +239,7 @@ def stream_of(
     *,
     table: bool,
     kept: bool = False,
-    changes: ChangeForm | UnsetType = UNSET,
+    changes: ChangeForm | None = None,
     source: str | PathLike[str] | None = None,
     key_format: str = KeyFormat.STRING,
     key_schemas: KeySchemas = (),
@@ -276,7 +273,7 @@ def stream_of(
         "null_keys": null_keys,
         "format": format,
         "layout": layout,
-        "keys": keys or UNSET,
+        "keys": keys or None,
     }
     stream = Stream(
         name,
@@ -287,17 +284,17 @@ def stream_of(
         hash=HashName(hash),
         table=table,
         sparse=sparseness(offsets, f"stream {name!r}"),
-        cast=cast or UNSET,
-        columns=columns or UNSET,
-        schema=schema or UNSET,
-        counted=offset is None or is_iceberg or UNSET,
-        kept=kept or UNSET,
+        cast=cast or {},
+        columns=columns or {},
+        schema=schema or "",
+        counted=offset is None or is_iceberg,
+        kept=kept,
         changes=changes,
-        key_bytes=key_bytes or UNSET,
+        key_bytes=key_bytes or "",
         # Somebody who names one column may forget the brackets.
-        private=((private,) if isinstance(private, str) else tuple(private)) or UNSET,
+        private=(private,) if isinstance(private, str) else tuple(private),
         bad_records=parsed(bad_records, f"stream {name!r}"),
-        time=UNSET if time is None else _event_time(time, late, idle, ahead, behind),
+        time=None if time is None else _event_time(time, late, idle, ahead, behind),
         **words,
     )
     return checked(stream)

@@ -11,11 +11,11 @@ from typing import Any
 
 from partitioning.authoring.arguments import checked
 from partitioning.authoring.keyed_steps import KeyedSteps, named, new_key
-from partitioning.authoring.step_output import listed, refuse
+from partitioning.authoring.step_output import listed
 from partitioning.authoring.step_rules import bad_key, cannot_meet, cannot_take_changes, cannot_write, no_key
 from partitioning.authoring.timed_steps import TimedSteps
 from partitioning.authoring.words import KeyFormatName, UpdateWay, WriteMode
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, noting, refuse
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
@@ -190,10 +190,8 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
             what, then = f"the key column {kept!r} is not declared", "add it to columns, or name key="
             findings.append(Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, kept=kept))
         path = ""
-        try:
+        with noting(findings):
             path = import_path(function, where)
-        except Refused as refusal:
-            findings.extend(refusal.findings)
         refuse(findings)
         return self._step(
             op,

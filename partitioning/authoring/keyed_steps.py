@@ -9,10 +9,10 @@ from typing import Any, Literal, Self
 from partitioning.authoring.arguments import checked
 from partitioning.authoring.changing_steps import ChangingSteps
 from partitioning.authoring.state_sql import alive, combined_lives, expired, latest_of_lives, lives_keep
-from partitioning.authoring.step_output import StepOutput, any_of, met_by_key, names, refuse
+from partitioning.authoring.step_output import StepOutput, any_of, met_by_key, names
 from partitioning.authoring.step_rules import bad_key, cannot_expire, cannot_keep, cannot_take_changes
 from partitioning.authoring.words import How, KeyFormatName
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_parts, canonical, composite, key_parts
 from partitioning.model.graph import Join, Op, StateSpec, Step, alive_of, list_items, quote

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from inspect import getdoc
 from os import PathLike, fspath
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Unpack
 
 from partitioning.authoring.arguments import checked
 from partitioning.authoring.declared import Declared, stream_of
@@ -14,7 +14,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.authoring.step_output import StepOutput
 from partitioning.authoring.step_rules import kept_change
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.graph import ColumnComment, Graph, Op, Step, Write
@@ -30,8 +30,6 @@ from partitioning.model.sources import LandedSource, address_of, source_of
 from partitioning.model.streams import DELETED, DENSE, SPARSE, ChangeForm, Format, Stream
 from partitioning.model.table_mode import Mode, Updates
 from partitioning.values import replace
-
-T = TypeVar("T")
 
 # The position in a stream is kept under the stream's name, which is that of its folder.
 _DECLARE_ONCE = (
@@ -68,17 +66,20 @@ class Pipeline:
         Raises Refused, with all findings.
         """
         findings = [finding] if (finding := is_others(name)) else []
-        self.name = _read(findings, check_name, name, "pipeline")
         self.owner = owner
         self.source = address_of(fspath(source))
-        self.scheme = _read(findings, Scheme.parse, scheme) if scheme else None
-        self.schemes = {step: _read(findings, Scheme.parse, text) for step, text in (schemes or {}).items()}
-        self.partitioners = dict(partitioners or {})
+        self.schemes, self.partitioners = dict[str, Scheme](), dict(partitioners or {})
+        with noting(findings):
+            self.name = check_name(name, "pipeline")
+        with noting(findings):
+            self.scheme = Scheme.parse(scheme) if scheme else None
+        for step, text in (schemes or {}).items():
+            with noting(findings):
+                self.schemes[step] = Scheme.parse(text)
         for step, named in self.partitioners.items():
-            path = named.path if isinstance(named, PartitionerRef) else named
-            _read(findings, import_path, path, f"partitioner of {step!r}")
-        if findings:
-            raise Refused(*findings)
+            with noting(findings):
+                import_path(named.path if isinstance(named, PartitionerRef) else named, f"partitioner of {step!r}")
+        refuse(findings)
         self._streams: dict[str, Stream] = {}
         self._steps: dict[str, Step] = {}
         self._flows: dict[str, Flow] = {}
@@ -121,9 +122,7 @@ class Pipeline:
     def up_to(self, name: str, table: str) -> Pipeline:
         """The same pipeline up to a stream or step, whose rows it appends to a result table; it writes no other, and is
         planned by default. Raises Refused as `flow`."""
-        key, needed = self.flow(name).key, {name}
-        for step in reversed(self._steps.values()):
-            needed.update(step.inputs if step.name in needed else ())
+        key, needed = self.flow(name).key, self._declared.above(name)
         other = copy(self)
         other.scheme, other.schemes, other.partitioners = None, {}, {}
         other._streams = {each: stream for each, stream in self._streams.items() if each in needed}
@@ -133,15 +132,11 @@ class Pipeline:
 
     def expecting(self, added: Mapping[str, Sequence[str]]) -> Pipeline:
         """The same pipeline with these expectations too, by table, as JSON text. Raises Refused for unknown tables."""
-        if unknown := sorted(set(added) - set(self._writes)):
-            there_are = f"there are: {', '.join(self._writes)}"
-            where = "tables, in settings"
-            raise Refused(
-                *(
-                    Finding.of(Kind.NAME, f"there is no table {table!r}", where, there_are, table=table)
-                    for table in unknown
-                )
-            )
+        there_are = f"there are: {', '.join(self._writes)}"
+        refuse(
+            Finding.of(Kind.NAME, f"there is no table {table!r}", "tables, in settings", there_are, table=table)
+            for table in sorted(added.keys() - self._writes.keys())
+        )
         other = copy(self)
         other._writes = {
             table: replace(write, expectations=tuple(merged(write.expectations, added[table])))
@@ -246,12 +241,13 @@ class Pipeline:
 
     def streams_of(self, name: str) -> tuple[Stream, ...]:
         """The streams that a stream or step comes from."""
-        seen, todo = set[str](), [name]
-        while todo:
-            if (at := todo.pop()) not in seen:
-                seen.add(at)
-                todo.extend(self._steps[at].inputs if at in self._steps else ())
-        return tuple(stream for stream in self.streams if stream.name in seen)
+        above = self._declared.above(name)
+        return tuple(stream for stream in self.streams if stream.name in above)
+
+    @property
+    def _declared(self) -> Graph:
+        """All that is declared, also steps that nothing reads."""
+        return Graph(self.streams, tuple(self._steps.values()), self.writes)
 
     def changed(
         self,
@@ -320,15 +316,6 @@ class Pipeline:
 for _declares in (Pipeline.stream, Pipeline.table, Pipeline.cdc):
     # `help` shows the type of the options by its name alone.
     _declares.__doc__ = f"{getdoc(_declares)}\n\n{getdoc(Declared)}"
-
-
-def _read(findings: list[Finding], read: Callable[..., T], *values: object) -> T:
-    """The values as read by `read`. Adds its findings to those of the caller, if it refuses them."""
-    try:
-        return read(*values)
-    except Refused as refusal:
-        findings.extend(refusal.findings)
-        return cast(T, None)
 
 
 def _as_topic_was(now: Stream, then: Stream) -> Stream:

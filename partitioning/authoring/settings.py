@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import field
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
@@ -185,8 +185,7 @@ class Settings(Value, frozen=True):
             if value is not None
         }
         losses = tuple(_taken(_range, text, "accept_loss", findings) for text in accept_loss)
-        if findings:
-            raise Refused(*findings)
+        refuse(findings)
         named = (*base.allowance.named, *(name for name in take_away if name not in base.allowance.named))
         changes |= {
             "accept_loss": (*base.accept_loss, *losses),
@@ -204,11 +203,9 @@ Parser = Callable[[Any, str], Any]
 
 def _taken(parser: Parser, value: Any, place: str, findings: list[Finding]) -> Any:
     """The parsed value. None if the parser refuses it; its findings go to `findings`."""
-    try:
+    with noting(findings):
         return parser(value, place)
-    except Refused as refusal:
-        findings.extend(refusal.findings)
-        return None
+    return None
 
 
 def _scheme(value: Any, place: str) -> Scheme:
@@ -271,8 +268,7 @@ def _starts(value: Any, place: str) -> dict[str, int]:
         name: _taken(_number(OFFSET), inner, f"{place}.{name}", findings)
         for name, inner in _mapping(value, place).items()
     }
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return taken
 
 
@@ -289,8 +285,7 @@ def _table(parsers: Mapping[str, Parser]) -> Parser:
             else:
                 what = f"unknown key {key!r}"
                 findings.append(Finding.of(Kind.SETTING, what, at, f"use {', '.join(parsers)}", key=key))
-        if findings:
-            raise Refused(*findings)
+        refuse(findings)
         return taken
 
     return parse
@@ -318,8 +313,7 @@ def _expectations(value: Any, place: str) -> tuple[str, ...]:
         raise Refused.of(Kind.SETTING, what, place, then, value=value)
     findings: list[Finding] = []
     taken = tuple(_taken(_expectation, inner, place, findings) for inner in value)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return taken
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from partitioning.authoring.arguments import checked
 from partitioning.authoring.step_rules import cannot_meet, unfinished
-from partitioning.errors import Finding, Refused
+from partitioning.errors import refuse
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Join, Op, Step, quote
 from partitioning.model.placement import KeyFormat
@@ -116,9 +116,3 @@ def met_by_key(key: str, other: StepOutput, equal: str) -> str:
     """The condition that a key is that of another flow's record. As in SQL, `=` is not true of keys with a NULL."""
     nulls = [f"{quote(other.alias)}.{quote(part)} IS NOT NULL" for part in key_parts(other.key) if equal == "="]
     return " AND ".join([f"{key} {equal} {other._qualified_key}", *nulls])
-
-
-def refuse(findings: Iterable[Finding]) -> None:
-    """Raise Refused if there is a finding."""
-    if refused := tuple(findings):
-        raise Refused(*refused)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, about, noting, refuse
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
@@ -19,7 +19,7 @@ from partitioning.model.graph import Join, KeptChange, Missing, Op, Step
 from partitioning.model.meaning import RowKind
 from partitioning.model.placement import KeyFormat
 from partitioning.model.table_mode import CHANGELOG, Mode, Updates
-from partitioning.model.watermarks import EventTime, Late
+from partitioning.model.watermarks import Late
 from partitioning.numbers import DAYS
 from partitioning.values import replace
 
@@ -184,7 +184,7 @@ def _cannot_be_over(flows: Sequence[StepOutput], where: str) -> Iterator[Finding
         streams = flow.pipeline.streams_of(flow.step)
         timed = [stream for stream in streams if not stream.table]
         for stream in timed:
-            if not isinstance(stream.time, EventTime):
+            if not stream.time:
                 what = f"stream {stream.name!r} does not say when its records happened, so none is ever over"
                 yield Finding.of(Kind.DECLARATION, what, where, "declare it with time=", stream=stream.name)
         if not timed:
@@ -320,12 +320,9 @@ def kept_change(
     where, function = f"change of step {name!r}", ""
     findings = list(_wrong(steps, name, where, begins, migrate))
     if migrate is not None and not isinstance(migrate, Mapping):
-        try:
+        with noting(findings):
             function = import_path(migrate, where)
-        except Refused as refusal:
-            findings.extend(refusal.findings)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     values = {column: _sql(value) or "" for column, value in begins.items()}
     columns = migrate if isinstance(migrate, Mapping) else {}
     return KeptChange(was, tuple(sorted(values.items())), tuple(sorted(columns.items())), function, anew)

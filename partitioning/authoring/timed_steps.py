@@ -34,7 +34,7 @@ from partitioning.authoring.state_sql import (
     windowed,
     with_own_time,
 )
-from partitioning.authoring.step_output import met_by_key, names, refuse
+from partitioning.authoring.step_output import met_by_key, names
 from partitioning.authoring.step_rules import (
     cannot_be_given_alone,
     cannot_be_valid,
@@ -43,6 +43,7 @@ from partitioning.authoring.step_rules import (
     cannot_take_changes,
 )
 from partitioning.authoring.words import How, LateRecord, MissingVersion
+from partitioning.errors import refuse
 from partitioning.model.graph import Join, Missing, Op, list_items, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.mark_columns import RECORDS

@@ -140,7 +140,6 @@ def _step(step: Step) -> dict[str, str]:
 
 
 def _state(keeps: StateSpec) -> dict[str, str]:
-    times = {"keeps each for": keeps.microseconds, "gives it after": keeps.waits, "ends sessions after": keeps.gap}
     changed = _fields(keeps.changed) if keeps.changed else {}
     said = {
         "keeps rows of": keeps.sql,
@@ -149,7 +148,7 @@ def _state(keeps: StateSpec) -> dict[str, str]:
         "keeps the newest of each key": "yes" if keeps.newest else _ABSENT,
         "keeps it by": _text(keeps.placement),
         # Watermarks move with each batch, as offsets do.
-        **{what: str(timedelta(microseconds=time)) for what, time in times.items() if time},
+        **{what: str(timedelta(microseconds=time)) for what, time in keeps.lengths.items() if time},
         **{f"change of what it keeps: {what}": text for what, text in changed.items()},
     }
     columns = {f"keeps {name}": kind for name, kind in _columns(keeps.columns).items()}
@@ -172,8 +171,8 @@ def _whole(plan: Plan) -> dict[str, str]:
 
 def _code(before: Plan, now: Plan) -> Iterator[DeclarationChange]:
     """The functions with other code. A commit alone is no change: it changes with every page of a repository."""
-    for path in dict.fromkeys([*before.code_noted, *now.code_noted]):
-        if before.code_noted.get(path) != now.code_noted.get(path):
+    for path in dict.fromkeys([*before.code, *now.code]):
+        if before.code.get(path) != now.code.get(path):
             was, is_now = (plan.code_shown(path) or _ABSENT for plan in (before, now))
             yield DeclarationChange(f"code of {path}", was, is_now)
 
@@ -197,7 +196,7 @@ def _columns(columns: tuple[Column, ...]) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if value is None or value is msgspec.UNSET:
+    if value is None:
         return _ABSENT
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {kind}" for name, kind in value.items())
@@ -243,7 +242,7 @@ def diff(before: Plan, now: Plan) -> Diff:
 def _lack(before: Plan, now: Plan) -> Iterator[str]:
     """The new tables that have nothing of what the batch before took, or an earlier one."""
     if now.batch > before.batch:
-        yield from (each.write.table for each in added_tables(graph_of(now), before, before.ends, now.rows_held))
+        yield from (each.write.table for each in added_tables(graph_of(now), before, before.ends, now.held))
 
 
 def diff_sections(difference: Diff) -> tuple[Section, ...]:

@@ -38,7 +38,7 @@ def state_changes(before: Plan, now: Plan) -> Iterator[StateChange]:
     found = {each.step: each for each in mixing(graph_of(now), graph_of(before), engine)}
     found |= {each.step: each for each in beginnings(graph_of(now), graph_of(before), written)}
     reads = {read.step: read for stage in now.stages for read in stage.inputs if isinstance(read, StateInput)}
-    asked = {*(now.anew or ()), *(now.on or ())}
+    asked = {*now.anew, *now.on}
     changed = [read.step for read in reads.values() if read.changes or read.was]
     for step in dict.fromkeys([*sorted(asked), *found, *changed]):
         known = found.get(step, Beginning(step, ()))
@@ -60,9 +60,9 @@ def kept_sentences(plan: Plan) -> Iterator[str]:
             costs = _costs(read)
             why = "; ".join(_changes(read))
             yield f"What {read.step} keeps {way}: {why}. {costs[0].upper()}{costs[1:]}."
-    for step in plan.anew or ():
+    for step in plan.anew:
         yield f"{step} begins with nothing, {_ASKED}."
-    for step in plan.on or ():
+    for step in plan.on:
         yield f"{step} goes on from what it kept, {_ASKED}, although something before it changed."
     yield from plan.as_asked.values()
 
@@ -90,7 +90,7 @@ def _costs(read: StateInput) -> str:
 
 def _loses(plan: Plan, tables: tuple[str, ...]) -> str:
     """What tables lose if a step before them begins with nothing."""
-    held, writes = plan.rows_held, {write.declared.table: write for write in plan.writes()}
+    held, writes = plan.held, {write.declared.table: write for write in plan.writes()}
     return "; ".join(_loss(writes[table], held) for table in tables if table in writes)
 
 
@@ -165,13 +165,11 @@ def results(before: Plan, now: Plan) -> Results:
         for table, write in new_tables.items()
         if table in old_tables
     }
-    back = [
-        table for table, rows in (now.held or {}).items() if rows and table in new_tables.keys() - old_tables.keys()
-    ]
+    back = [table for table, rows in now.held.items() if rows and table in new_tables.keys() - old_tables.keys()]
     same = tuple(table for table, why in reasons.items() if not why)
     behind = {name for table in same for name in new.behind(new_tables[table].declared.step)}
     calls = {name: step.function for name, step in new.steps.items() if name in behind and step.function}
-    code = {path: (before.code_noted.get(path, ""), now.code_noted.get(path, "")) for path in calls.values()}
+    code = {path: (before.code.get(path, ""), now.code.get(path, "")) for path in calls.values()}
     return Results(
         same,
         tuple(table for table in new_tables if table not in {*old_tables, *back}),
@@ -236,9 +234,9 @@ class _Origins:
                 "source": declared.source,
                 "key": (declared.key, declared.key_format),
                 "offset column": None if declared.counted else declared.offset,
-                "format": declared.written_as,
-                "declared columns": tuple(sorted(declared.columns.items())) if declared.columns else (),
-                "cast": sorted(declared.casts.items()),
+                "format": declared.format,
+                "declared columns": tuple(sorted(declared.columns.items())),
+                "cast": sorted(declared.cast.items()),
                 "form of changes": declared.changes,
                 "time": declared.time,
                 "bad_records": bool(declared.bad_records),

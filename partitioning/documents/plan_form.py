@@ -10,9 +10,10 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count, islice
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from partitioning.cosets import assign_ranges, assign_shares_of_keys, stage_tasks
 from partitioning.model.plan import Plan, Stage
@@ -46,7 +47,7 @@ def to_form(plan: Plan) -> dict[str, Any]:
     )
     stages = (_fields(stage) | {"tasks": _exceptions(_by_rule(stage, read), stage.tasks)} for stage in plan.stages)
     form = _fields(plan) | {"streams": streams, "stages": stages}
-    if isinstance(plan.remembered, tuple):
+    if plan.remembered is not None:
         form["remembered"] = [_fields(read) | {"ends": to_columns(End, read.ends)} for read in plan.remembered]
     return form
 
@@ -85,7 +86,7 @@ def _stage(stored: dict[str, Any], read: _Partitions) -> dict[str, Any]:
 
 def _fields(value: Value) -> dict[str, Any]:
     """The fields that are stored: those that are set, and differ from their default if such are left out."""
-    fields = msgspec.structs.asdict(value)
+    fields = structs.asdict(value)
     if value.__struct_config__.omit_defaults:
         kept = _defaults(type(value))
         return {name: held for name, held in fields.items() if name not in kept or held != kept[name]}
@@ -171,8 +172,8 @@ def from_columns(kind: type[V], stored: Any) -> PackedRows[V]:
 @cache
 def _defaults(kind: type[Value]) -> Mapping[str, Any]:
     """The fields of a value class that have a default."""
-    fields = msgspec.structs.fields(kind)
-    return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
+    defaults = {field.name: {} if field.default_factory is dict else field.default for field in structs.fields(kind)}
+    return {name: default for name, default in defaults.items() if default is not msgspec.NODEFAULT}
 
 
 def _stored(values: PackedColumn) -> Any:
@@ -186,8 +187,6 @@ def _stored(values: PackedColumn) -> Any:
             return {"counts": _stored(numbers(values.lengths())), "rows": to_columns(values.rows.kind, values.rows)}
         case array() | tuple():
             return list(values)
-        case _:
-            assert_never(values)
 
 
 def _read_column(part: FieldKind, stored: Any, length: int) -> PackedColumn:

@@ -13,7 +13,7 @@ from partitioning.commands import Replan, Run, Then
 from partitioning.documents.document import decode, digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store, at_once
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.model.leaving import (
     Left,
@@ -44,14 +44,11 @@ def states_left(ledger: Ledger, plan: Plan, stages: Iterable[str] | None = None)
         for read in (read for read in stage.inputs if isinstance(read, StateInput)):
             files = list[tuple[Artefact, ...]]()
             for run in read.runs:
-                try:
+                with noting(findings):
                     files.append(kept.of(read, run))
-                except Refused as refusal:
-                    findings.extend(refusal.findings)
             if len(files) == len(read.runs):
                 left |= left_as(read, files)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return left
 
 
@@ -117,8 +114,7 @@ def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
         for task in receipt.tasks:
             for number, what in enumerate((*_wrong_reads(plan, left, task), *_wrong_outputs(plan, task))):
                 findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task, number=number))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return stored
 
 
@@ -162,8 +158,7 @@ def _stored(ledger: Ledger, plan: Plan, attempt: int, groups: Iterable[TaskGroup
         else:
             findings.extend(_of_another(ledger, plan, attempt, group, receipt))
             stored.append(receipt)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return tuple(stored)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, assert_never
+from typing import Any
 
 from partitioning.authoring.settings import BALANCED_STICKY
 from partitioning.commands import Shown
@@ -47,8 +47,8 @@ def explain(
         _streams(plan, records),
         *missing(plan),
         *doubles(plan),
-        *watermarks_section(plan.marks, graph),
-        *waiting_section(graph, MarkedBatch("this batch", plan.marks)),
+        *watermarks_section(plan.watermarks, graph),
+        *waiting_section(graph, MarkedBatch("this batch", plan.watermarks)),
         *surprises_section(plan, last, shown),
         *_exchanges(plan),
         *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),
@@ -89,7 +89,7 @@ def _streams(plan: Plan, records: int) -> Section:
     notes = (
         f"Batch {plan.batch} of {plan.pipeline}: {many(records, 'record')} to read.",
         f"Plan {digest(plan)}" + (f", after {plan.parent}." if plan.parent else ", the first of the pipeline."),
-        *(f"{one}." for one in plan.forgot),
+        *(f"{one}." for one in plan.forgotten),
         *_in_brokers(plan),
         *(f"{each[:1].upper()}{each[1:]}." for each in columns_to_come(plan)),
     )
@@ -221,8 +221,6 @@ def _input(source: Input) -> str:
             return f"{source.name}: {kept}, placed by {source.placement}."
         case ExchangeInput() | ResultInput():
             return f"{source.name}: records of {source.step}, placed by {source.placement}."
-        case _:
-            assert_never(source)
 
 
 def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> tuple[str, ...]:
@@ -294,7 +292,7 @@ def _tasks(group: TaskGroup) -> str:
 
 
 def _results(plan: Plan) -> Section:
-    held = plan.rows_held
+    held = plan.held
     rows = [
         (
             write.declared.table,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import assert_never
 
 from partitioning.model.gaps import Explained, Gap
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -39,8 +38,6 @@ def explanation(explained: Explained) -> str:
             return "accepted as lost"
         case Explained.NOBODY:
             return "nothing explains it"
-        case _:
-            assert_never(explained)
 
 
 def _where(gap: Gap) -> str:

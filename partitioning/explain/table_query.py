@@ -166,8 +166,7 @@ class _Query:
         yield "SET TimeZone = 'UTC';" + (" SET error_on_division_by_zero = false;" if of_2 else "")
         if any(self._has_floats(stream) for stream in self._streams):
             yield f"SET disabled_optimizers = '{_BY_STATISTICS}';  -- Parquet's statistics leave NaN out"
-        known: dict[str, int | None] = {THIS_BATCH: self._plan.batch}
-        known[DAY_END] = self._plan.day_end if isinstance(self._plan.day_end, int) else None
+        known = {THIS_BATCH: self._plan.batch, DAY_END: self._plan.day_end}
         for step in (step for stage in self._plan.stages for step in stage.steps):
             if step.state and step.state.watermark:
                 known[passed_by(step.name)[1]] = step.state.watermark.now
@@ -218,9 +217,9 @@ class _Query:
         columns = progress.columns if progress else ()
         was = {column.name: quote(column.name) for column in columns}
         if progress and (now := self._now.get(stream.name)):
-            names = {number: quote(name) for name, number in (progress.ids or {}).items()}
+            names = {number: quote(name) for name, number in progress.ids.items()}
             columns = now.columns
-            was |= {name: names.get(number, "NULL") for name, number in (now.ids or {}).items()}
+            was |= {name: names.get(number, "NULL") for name, number in now.ids.items()}
         parts, offset = key_parts(stream.key), quote(stream.offset)
         made = [f"{canonical(parts)} AS {quote(stream.key)}"] if parts else []
         typed = [
@@ -261,10 +260,10 @@ def _has_files(stream: Stream) -> bool:
     """Whether DuckDB alone reads the stream's records where they have landed."""
     if not isinstance(stream.origin, LandedSource):
         return False
-    if stream.changes or stream.key_bytes or stream.keys or stream.lies_by is Layout.AIVEN:
+    if stream.changes or stream.key_bytes or stream.keys or stream.layout is Layout.AIVEN:
         return False
     # Only of Parquet files it numbers the rows.
-    return stream.written_as.by_duckdb and (stream.written_as.has_types or not stream.counted)
+    return stream.format.by_duckdb and (stream.format.has_types or not stream.counted)
 
 
 def _records(stream: Stream, columns: Sequence[Column]) -> str:
@@ -272,8 +271,8 @@ def _records(stream: Stream, columns: Sequence[Column]) -> str:
     if not _has_files(stream):
         # The name alone would be that of the CTE itself.
         return f"main.{quote(stream.name)}"
-    is_json = not stream.written_as.has_types
-    folders, ending = "partition=*" if stream.lies_by is Layout.PARTITION else "**", "json*" if is_json else "parquet"
+    is_json = not stream.format.has_types
+    folders, ending = "partition=*" if stream.layout is Layout.PARTITION else "**", "json*" if is_json else "parquet"
     files = _text(f"{stream.source.rstrip('/')}/{stream.name}/{folders}/*.{ending}")
     read = f"read_{'json' if is_json else 'parquet'}({files}, filename = '{_FILE}', hive_partitioning = false"
     read += f", columns = {_types(stream, columns)}" if is_json else ", union_by_name = true"
@@ -288,7 +287,7 @@ def _records(stream: Stream, columns: Sequence[Column]) -> str:
 
 def _types(stream: Stream, columns: Sequence[Column]) -> str:
     """The columns of JSON lines, as they are read: those that are cast are of the type that they were declared with."""
-    declared = stream.columns or {}
+    declared = stream.columns
     types = {column.name: declared.get(column.name, column.type) for column in columns if column.name in declared}
     listed = (f"{_text(name)}: {_text(kind)}" for name, kind in (types | {stream.offset: "BIGINT"}).items())
     return f"{{{', '.join(listed)}}}"

@@ -184,7 +184,7 @@ def _watermark(mark: Watermark, event: EventTime) -> tuple[str, ...]:
 
 
 def _times(graph: Graph) -> Mapping[str, EventTime]:
-    return {stream.name: stream.time for stream in graph.streams if isinstance(stream.time, EventTime)}
+    return {stream.name: stream.time for stream in graph.streams if stream.time}
 
 
 def event_time(microseconds: int) -> str:

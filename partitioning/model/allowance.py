@@ -7,8 +7,6 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from msgspec import UNSET, UnsetType
-
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.values import Value
@@ -21,7 +19,7 @@ _POLICY = re.compile(
 _MILLION = 1_000_000
 
 
-class SetAside(Value, frozen=True):
+class SetAside(Value, frozen=True, omit_defaults=True):
     """A batch sets records aside that cannot be used, up to so many `records` of a stream, or `millionths` of those
     that it reads of it, whichever is more. Without either, any number.
 
@@ -31,15 +29,14 @@ class SetAside(Value, frozen=True):
     True
     """
 
-    records: int | UnsetType = UNSET
-    millionths: int | UnsetType = UNSET
+    records: int | None = None
+    millionths: int | None = None
 
     def allows(self, count: int, of: int) -> bool:
         """Whether a batch may set `count` records of a stream aside, if it reads so many of it."""
-        if self.records is UNSET and self.millionths is UNSET:
+        if self.records is None and self.millionths is None:
             return True
-        share = of * self.millionths if isinstance(self.millionths, int) else 0
-        return count <= (self.records or 0) or count * _MILLION <= share
+        return count <= (self.records or 0) or count * _MILLION <= of * (self.millionths or 0)
 
     def __str__(self) -> str:
         """As it is declared.
@@ -47,32 +44,31 @@ class SetAside(Value, frozen=True):
         >>> print(SetAside(), SetAside(10), SetAside(millionths=1000), SetAside(10, 1000), sep="; ")
         set aside; set aside up to 10; set aside up to 0.1 %; set aside up to 10 or 0.1 %
         """
-        limits = [str(self.records)] if isinstance(self.records, int) else []
-        if isinstance(self.millionths, int):
+        limits = [] if self.records is None else [str(self.records)]
+        if self.millionths is not None:
             limits.append(f"{self.millionths / 10_000:g} %")
         return f"set aside up to {' or '.join(limits)}" if limits else "set aside"
 
 
 def limit(text: str) -> SetAside:
     """The rule that `str` gives for a `SetAside`."""
-    found = bad_records(text, "bad_records")
-    return found if isinstance(found, SetAside) else SetAside(0)
+    return bad_records(text, "bad_records") or SetAside(0)
 
 
-def bad_records(text: str, where: str) -> SetAside | UnsetType:
-    """What a stream's `bad_records=` says. UNSET if the batch is refused. Raises Refused for other words.
+def bad_records(text: str, where: str) -> SetAside | None:
+    """What a stream's `bad_records=` says. None if the batch is refused. Raises Refused for other words.
 
     >>> print(bad_records("refuse", "views"), bad_records("set aside up to 10 or 0.1 %", "views"))
-    UNSET set aside up to 10 or 0.1 %
+    None set aside up to 10 or 0.1 %
     """
     if text == REFUSE:
-        return UNSET
+        return None
     match = _POLICY.fullmatch(text) if isinstance(text, str) else None
     if match:
         records, percent = match["records"] or match["records_or"], match["percent"] or match["or_percent"]
-        millionths = int(Decimal(percent) * 10_000) if percent else UNSET
-        if millionths is UNSET or millionths <= _MILLION:
-            return SetAside(int(records) if records else UNSET, millionths)
+        millionths = int(Decimal(percent) * 10_000) if percent else None
+        if millionths is None or millionths <= _MILLION:
+            return SetAside(int(records) if records else None, millionths)
     then = f'use "{REFUSE}", "set aside", or "set aside up to 10", "… 0.1 %" or "… 10 or 0.1 %"'
     raise Refused.of(Kind.DECLARATION, f"unknown rule for bad records {text!r}", where, then, bad_records=str(text))
 

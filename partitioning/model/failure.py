@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -24,20 +24,14 @@ class ErrorKind(StrEnum):
     OUTCOME_UNKNOWN = "outcome unknown"
     UNREACHABLE = "unreachable"
 
-    @property
-    def error(self) -> type[CosetError]:
-        """Its class."""
-        match self:
-            case ErrorKind.ERROR:
-                return CosetError
-            case ErrorKind.REFUSED:
-                return Refused
-            case ErrorKind.CONFLICT:
-                return Conflict
-            case ErrorKind.OUTCOME_UNKNOWN:
-                return OutcomeUnknown
-            case ErrorKind.UNREACHABLE:
-                return Unreachable
+
+_ERRORS: Mapping[ErrorKind, type[CosetError]] = {
+    ErrorKind.ERROR: CosetError,
+    ErrorKind.REFUSED: Refused,
+    ErrorKind.CONFLICT: Conflict,
+    ErrorKind.OUTCOME_UNKNOWN: OutcomeUnknown,
+    ErrorKind.UNREACHABLE: Unreachable,
+}
 
 
 class Done(Value, frozen=True, tag="done", tag_field="outcome"):
@@ -86,12 +80,12 @@ class Failed(Value, frozen=True, tag="failed", tag_field="outcome"):
     @classmethod
     def of(cls, error: CosetError) -> Failed:
         """An error as a value."""
-        kinds = {kind.error: kind for kind in ErrorKind}
+        kinds = {error: kind for kind, error in _ERRORS.items()}
         return cls(kinds[type(error)], tuple(Told.of(each) for finding in error.findings for each in finding.places))
 
     def error(self) -> CosetError:
         """The error again."""
-        return self.kind.error(*(told.finding() for told in self.findings))
+        return _ERRORS[self.kind](*(told.finding() for told in self.findings))
 
 
 Answer = Done | Failed

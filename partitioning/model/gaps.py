@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.streams import InputFile, Sparse, Stream
+from partitioning.model.streams import InputFile, Stream
 from partitioning.values import Value
 
 # The marker that ends a transaction takes an offset. An empty transaction between two others adds a second one.
@@ -49,6 +49,7 @@ def gaps(
     """The gaps of a partition from `start` to `end`, or to the end of its last file. The files are sorted by offset.
     `losses` were accepted.
 
+    >>> from partitioning.model.streams import Sparse
     >>> views = Stream("views", "s3://landing", "ad", 1, sparse=Sparse(5))
     >>> files = [InputFile("a", 9, "", 0, 50, missing=2), InputFile("b", 9, "", 51, 60), InputFile("c", 9, "", 90, 99)]
     >>> for gap in gaps(views, 0, 0, files, ()):
@@ -82,7 +83,7 @@ def explained(
     """What explains a gap between two files. `around` has the known ones of the two."""
     if any(covers(loss, hole) for loss in losses):
         return Explained.ACCEPTED
-    if not isinstance(stream.sparse, Sparse) or len(hole) > stream.sparse.gap:
+    if stream.sparse is None or len(hole) > stream.sparse.gap:
         return Explained.NOBODY
     if len(hole) <= _MARKERS:
         return Explained.MARKERS

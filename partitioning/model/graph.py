@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, assert_never
+from typing import Literal
 
 from msgspec import UnsetType
 
@@ -86,8 +86,6 @@ class ColumnChange(Value, frozen=True, omit_defaults=True):
                 return f"{self.name} begins as {self.sql.replace('NULL', 'null')}"
             case How.MIGRATED:
                 return f"{self.name} becomes {self.sql}" if self.sql else f"{self.name} is made by the function"
-            case _:
-                assert_never(self.how)
 
 
 class KeptVersion(Value, frozen=True):
@@ -182,6 +180,22 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
     def of_lives(self) -> bool:
         """Whether it has a row for each life of a key, which expires."""
         return not self.sql and self.microseconds > 0
+
+    @property
+    def shortest(self) -> int:
+        """After how many microseconds a row closes at the earliest."""
+        return self.gap or self.waits or 0
+
+    @property
+    def own_time(self) -> int:
+        """Which of the step's expressions says when a record itself happened. Of a session the first says its window's
+        time."""
+        return -2 if self.gap else -1 if self.of_lives else 0
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """How many microseconds it does what for."""
+        return {"keeps each for": self.microseconds, "gives it after": self.waits or 0, "ends sessions after": self.gap}
 
     def since(self, latest: int | None, day_end: int | UnsetType | None) -> int | None:
         """The earliest `@time` of rows still kept once the watermark has passed or, where none is known of its streams,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import ClassVar, assert_never
+from typing import ClassVar
 
 from partitioning.commands import Repeat, Report, Shown, Then
 from partitioning.errors import Finding
@@ -190,8 +190,6 @@ class Incidents(Document, frozen=True):
                 return self._stopped(outcome, writer)
             case Passed():
                 return self._passed(outcome, writer)
-            case _:
-                assert_never(outcome)
 
     def claimed(self, teller: Teller, gone: Callable[[Teller], bool], writer: str) -> Incidents:
         """The incidents with `teller` at each message that no living process is sending."""
@@ -279,8 +277,6 @@ def title(pipeline: str, message: Message, environment: str = "") -> str:
             said = "failed"
         case News.ENDED:
             said = "works again"
-        case _:
-            assert_never(message.news)
     return visible(
         f"Coset{f' {environment}' if environment else ''}, {pipeline} {said}: {cause(message.incident)}",
         _MOST_IN_A_TITLE,
@@ -295,8 +291,6 @@ def text(pipeline: str, message: Message, link: str, shown: Shown, environment: 
             said = list(_opened(pipeline, incident, shown))
         case News.ENDED:
             said = list(_ended(incident))
-        case _:
-            assert_never(message.news)
     return "\n".join([*said, "", *_about(pipeline, incident, link, environment)])
 
 

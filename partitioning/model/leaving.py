@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model import mark_columns
 from partitioning.model.graph import StateSpec, Step, state_of
@@ -37,8 +37,7 @@ def unifier_levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
     if fan_in is not None and fan_in < 2:
         what = f"a fan-in of {fan_in} combines nothing"
         findings.append(Finding.of(Kind.DECLARATION, what, "unifiers", "use 2 or more", fan_in=fan_in))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     widths: list[int] = []
     while fan_in is not None and parts > fan_in:
         parts = -(-parts // fan_in)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import assert_never
 
 from partitioning.model.graph import Graph, Join, Op, Step, Write, gives_expired
 from partitioning.model.streams import Stream
@@ -156,8 +155,6 @@ def _of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -
             return _of_several(step, before)
         case Op.FILTER | Op.SELECT | Op.REKEY | Op.REPARTITION | Op.UPSERT | Op.PROCESS | Op.SPARK:
             return _passed(step, before, steps)
-        case _:
-            assert_never(step.op)
 
 
 def _of_kept(step: Step, before: Sequence[Meaning]) -> Meaning:

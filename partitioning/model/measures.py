@@ -18,24 +18,54 @@ _MICROSECONDS = {"m": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6, "w": 7
 _WITHIN = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 
 
-class MeasureKind(StrEnum):
-    """How many rows there are; which share of a column is null; how many keys; the latest time; the sum of a column."""
+class FigureForm(StrEnum):
+    """How pages write a figure. An age or a number may be a value of the table."""
 
-    ROWS = "rows"
-    NULLS = "nulls"
-    KEYS = "keys"
-    LATEST = "latest"
-    SUM = "sum"
+    COUNT = "count"
+    SHARE = "share"
+    AGE = "age"
+    NUMBER = "number"
+
+
+_NUMBERED = "epoch_us(CAST(({of}) AS TIMESTAMP))"
+
+
+class MeasureKind(StrEnum):
+    """How many rows there are; which share of a column is null; how many keys; the latest time; the sum of a column.
+
+    Each has the `expectation` that asks for it, by Great Expectations' name, what it is `called` and its `form` on
+    pages, and the aggregate that it is in `sql`, if it is one of a column or expression.
+    """
+
+    expectation: str
+    called: str
+    form: FigureForm
+    sql: str
+
+    def __new__(
+        cls, kind: str, expectation: str = "", called: str = "", form: FigureForm = FigureForm.COUNT, sql: str = ""
+    ) -> MeasureKind:
+        """A word with what belongs to it."""
+        measure = str.__new__(cls, kind)
+        measure._value_ = kind
+        measure.expectation, measure.called, measure.form, measure.sql = expectation, called, form, sql
+        return measure
+
+    ROWS = "rows", "expect_rows_as_usual", "rows, as judged", FigureForm.COUNT
+    NULLS = (
+        *("nulls", "expect_few_nulls", "{of} is null", FigureForm.SHARE),
+        "count(*) FILTER (({of}) IS NULL) / nullif(count(*), 0)",
+    )
+    KEYS = "keys", "expect_keys_as_usual", "distinct keys", FigureForm.COUNT
+    LATEST = (
+        *("latest", "expect_fresh", "age of the latest {of}", FigureForm.AGE),
+        f"max({_NUMBERED}) FILTER ({_NUMBERED} <= {{latest}})",
+    )
+    SUM = "sum", "expect_never_falls", "sum of {of}", FigureForm.NUMBER, "{sum}({of})"
 
 
 # The ready-made expectations, as Great Expectations names them.
-READY_MADE = {
-    "expect_rows_as_usual": MeasureKind.ROWS,
-    "expect_few_nulls": MeasureKind.NULLS,
-    "expect_keys_as_usual": MeasureKind.KEYS,
-    "expect_fresh": MeasureKind.LATEST,
-    "expect_never_falls": MeasureKind.SUM,
-}
+READY_MADE = {kind.expectation: kind for kind in MeasureKind}
 
 
 class Measure(Value, frozen=True, order=True):

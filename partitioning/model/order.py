@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, assert_never
+from typing import ClassVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
@@ -52,14 +52,14 @@ class _Ordered(Value, frozen=True):
         return key_sample * max(1, -(-self.read.records // (key_sample * STATE_KEYS_COMPARED)))
 
 
-class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
+class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind", omit_defaults=True):
     """A stream as one task reads it: its partitions with ranges and files."""
 
     read: StreamInput
     declared: Stream
     columns: tuple[Column, ...]
     partitions: tuple[PlannedPartition, ...]
-    ids: Mapping[str, int] | UnsetType = UNSET
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     def of_all(self, tasks: Sequence[Ordered]) -> OrderedStream:
         """The same stream with the partitions of several tasks."""
@@ -233,7 +233,7 @@ def order_of(
         stage.writes,
         leavings(plan, ref),
         plan.key_sample,
-        plan.day_end,
+        UNSET if plan.day_end is None else plan.day_end,
         tuple(sorted(plan.private)) or UNSET,
         tuple(each for each in failed if each.stream in {read.name for read in stage.streams}) or UNSET,
         UNSET if tables in ("", usual_tables(store)) else tables,
@@ -249,8 +249,6 @@ def _ordered(plan: Plan, stage: Stage, task: Task, left: Left) -> Iterator[Order
                 yield OrderedStream(read, stream.declared, stream.columns, stream.read_by(task), stream.ids)
             case ExchangeInput() | ResultInput() | StateInput():
                 yield OrderedParts(read, partitions_of(left, read.name, numbers))
-            case _:
-                assert_never(read)
 
 
 # A stage, its input, a partition, and the offsets if a task does not read all, of this or of another input.

@@ -163,19 +163,17 @@ class KeyFormat(StrEnum):
     @property
     def column_types(self) -> tuple[str, ...]:
         """The DuckDB column types that can hold such keys."""
-        match self:
-            case KeyFormat.STRING:
-                return ("VARCHAR",)
-            case KeyFormat.LONG:
-                return ("BIGINT",)
-            case KeyFormat.INT:
-                return ("INTEGER",)
-            case KeyFormat.DOUBLE:
-                return ("DOUBLE",)
-            case KeyFormat.UUID:
-                return ("VARCHAR", "UUID")
-            case KeyFormat.BYTES:
-                return ("BLOB",)
+        return _COLUMN_TYPES[self]
+
+
+_COLUMN_TYPES = {
+    KeyFormat.STRING: ("VARCHAR",),
+    KeyFormat.LONG: ("BIGINT",),
+    KeyFormat.INT: ("INTEGER",),
+    KeyFormat.DOUBLE: ("DOUBLE",),
+    KeyFormat.UUID: ("VARCHAR", "UUID"),
+    KeyFormat.BYTES: ("BLOB",),
+}
 
 
 class KeyHash(Value, frozen=True, order=True):

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import ClassVar
 
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, field
 
 from partitioning.imports import is_import_path
 from partitioning.model.allowance import Allowance
@@ -198,7 +198,7 @@ class TaskMove(Value, frozen=True):
     why: MoveReason
 
 
-class Plan(Document, frozen=True):
+class Plan(Document, frozen=True, omit_defaults=True):
     """One batch of a pipeline. `parent` is the digest of the batch before, None for the first.
 
     The audit compares the keys with `h(key) div L mod key_sample = 0`: all keys if it is 1. `starts` names the stream
@@ -206,13 +206,13 @@ class Plan(Document, frozen=True):
     lost offsets that somebody accepted. `remembered` is what earlier batches read and this one does not continue.
     `forgotten` is what somebody asked to forget before this batch. Steps in `anew` begin without state, and steps in
     `on` continue although something before them changed, both as asked. `day_end` is the end of the day (UTC) of
-    planning, in microseconds, if a step goes by times. `allowance` limits the rows that it may remove, unless the
-    default holds. `as_of` is the minute of planning, in microseconds, if an expectation or a watermark goes by it.
-    `held` has the rows of result tables at planning. `watermarks` has those of streams that say when their records
-    happened. `accepted` has the tables that go on, or begin, as asked although they may not be their queries, each with
-    the first batch of which that is so. A finding lists so many `offenders`. `code` has a digest of the code of each
-    function that the plan calls, by its import path, as it was at planning; it is noted, and decides nothing. `engine`
-    is what its tasks run in.
+    planning, in microseconds, if a step goes by times. `allowance` limits the rows that it may remove. `as_of` is the
+    minute of planning, in microseconds, if an expectation or a watermark goes by it. `held` has the rows of result
+    tables at planning. `watermarks` has those of streams that say when their records happened. `accepted` has the
+    tables that go on, or begin, as asked although they may not be their queries, each with the first batch of which
+    that is so. A finding lists so many `offenders`. `code` has a digest of the code of each function that the plan
+    calls, by its import path, as it was at planning; it is noted, and decides nothing. `engine` is what its tasks run
+    in.
     Plans made before a field existed, or without a value of it, omit it.
     """
 
@@ -227,100 +227,59 @@ class Plan(Document, frozen=True):
     stages: tuple[Stage, ...]
     groups: tuple[TaskGroup, ...]
     key_sample: int
-    grouper: str = "balanced-sticky"
-    moves: tuple[TaskMove, ...] = ()
-    starts: dict[str, int] = field(default_factory=dict)
-    losses: tuple[OffsetRange, ...] | UnsetType = UNSET
-    remembered: tuple[StreamProgress, ...] | UnsetType = UNSET
-    forgotten: tuple[Forgotten, ...] | UnsetType = UNSET
-    anew: tuple[str, ...] | UnsetType = UNSET
-    on: tuple[str, ...] | UnsetType = UNSET
-    day_end: int | UnsetType = UNSET
-    allowance: Allowance | UnsetType = UNSET
-    held: dict[str, int] | UnsetType = UNSET
-    as_of: int | UnsetType = UNSET
-    offenders: int | UnsetType = UNSET
-    code: dict[str, str] | UnsetType = UNSET
-    watermarks: tuple[Watermark, ...] | UnsetType = UNSET
-    commits: dict[str, str] | UnsetType = UNSET
-    engine: Engine | UnsetType = UNSET
-    accepted: dict[str, int] | UnsetType = UNSET
+    grouper: str
+    moves: tuple[TaskMove, ...]
+    starts: dict[str, int]
+    losses: tuple[OffsetRange, ...] = ()
+    remembered: tuple[StreamProgress, ...] | None = None
+    forgotten: tuple[Forgotten, ...] = ()
+    anew: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()
+    day_end: int | None = None
+    allowance: Allowance = Allowance()
+    held: dict[str, int] = field(default_factory=dict)
+    as_of: int | None = None
+    offenders: int = OFFENDERS_TOLD
+    code: dict[str, str] = field(default_factory=dict)
+    watermarks: tuple[Watermark, ...] = ()
+    commits: dict[str, str] = field(default_factory=dict)
+    engine: Engine | None = None
+    accepted: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def ends(self) -> Ends:
         """The ends after this batch. A plan that remembers nothing gives only those of what it reads."""
-        before = Ends(self.batch, self.remembered if isinstance(self.remembered, tuple) else ())
+        before = Ends(self.batch, self.remembered or ())
         return replace(before.then(Ends.by(self.batch, self.streams)), pipeline=self.pipeline)
-
-    @property
-    def forgot(self) -> tuple[Forgotten, ...]:
-        """What this batch forgets, as somebody asked."""
-        return self.forgotten if isinstance(self.forgotten, tuple) else ()
-
-    @property
-    def allowed(self) -> Allowance:
-        """How many rows this batch may remove."""
-        return self.allowance if isinstance(self.allowance, Allowance) else Allowance()
-
-    @property
-    def rows_held(self) -> dict[str, int]:
-        """The rows of the result tables at planning."""
-        return self.held if isinstance(self.held, dict) else {}
-
-    @property
-    def accepted_by_name(self) -> dict[str, int]:
-        """The tables that may not be their queries since a batch, as somebody asked by their names."""
-        return self.accepted if isinstance(self.accepted, dict) else {}
 
     @property
     def as_asked(self) -> dict[str, str]:
         """A sentence on each of these tables that it writes."""
         written = {write.declared.table for write in self.writes()}
-        since = sorted((table, batch) for table, batch in self.accepted_by_name.items() if table in written)
+        since = sorted((table, batch) for table, batch in self.accepted.items() if table in written)
         return {
             table: f"Table {table} may not be its query since batch {batch}, as asked for." for table, batch in since
         }
 
-    @property
-    def lost(self) -> tuple[OffsetRange, ...]:
-        """The offsets that this batch accepts as lost."""
-        return self.losses if isinstance(self.losses, tuple) else ()
-
     @cached_property
     def gaps(self) -> Mapping[StreamPartition, tuple[Gap, ...]]:
         """The offsets without a record in what the batch reads, for each stream partition that has any."""
-        found = (gap for stream in self.streams for gap in stream.gaps(self.lost))
+        found = (gap for stream in self.streams for gap in stream.gaps(self.losses))
         return {partition: tuple(some) for partition, some in groupby(found, lambda gap: gap.offsets.partition)}
-
-    @property
-    def marks(self) -> tuple[Watermark, ...]:
-        """The watermarks of its streams that say their times."""
-        return self.watermarks if isinstance(self.watermarks, tuple) else ()
 
     def watermark(self, stream: str) -> Watermark | None:
         """The watermark of a stream, if it says its times."""
-        return next((each for each in self.marks if each.stream == stream), None)
-
-    @property
-    def offenders_told(self) -> int:
-        """How many offenders a finding lists."""
-        return self.offenders if isinstance(self.offenders, int) else OFFENDERS_TOLD
+        return next((each for each in self.watermarks if each.stream == stream), None)
 
     @property
     def planned_for(self) -> Engine:
         """The version of DuckDB that it was planned for."""
-        return self.engine if isinstance(self.engine, Engine) else Engine(UNNAMED)
-
-    @property
-    def code_noted(self) -> dict[str, str]:
-        """The digests of the code of functions, by import path, where they are known."""
-        return self.code if isinstance(self.code, dict) else {}
+        return self.engine or Engine(UNNAMED)
 
     def code_shown(self, path: str) -> str | None:
         """What is noted of a function's code, in words: its digest, and the commit if it lies in a repository."""
-        commits = self.commits if isinstance(self.commits, dict) else {}
-        noted = self.code_noted.get(path)
-        return f"{noted}, commit {commits[path]}" if noted and path in commits else noted
+        noted = self.code.get(path)
+        return f"{noted}, commit {self.commits[path]}" if noted and path in self.commits else noted
 
     @property
     def functions(self) -> dict[str, tuple[str, ...]]:

@@ -36,7 +36,7 @@ def private_names(streams: Iterable[Stream], steps: Sequence[Step]) -> frozenset
     A name counts in every stream and step, whichever declares it.
     """
     streams = tuple(streams)
-    names = {name.lower() for stream in streams for name in stream.private or ()}
+    names = {name.lower() for stream in streams for name in stream.private}
     for each in streams:
         columns = {*key_columns(each.key), *((each.key_bytes,) if each.key_bytes else ())}
         of_key = {name.lower() for name in columns}
@@ -115,8 +115,8 @@ def _marked_by(step: Step) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield from zip(said, ((IDENTITY,), (TIME,)), strict=True)
         case Op.RECENT:
             yield said[0], (TIME,)
-            # Of a session there is the records' own time, and the gap.
-            yield from ((text, (AT,)) for text in said[-2:-1] if step.state and step.state.gap)
+            if step.state and step.state.own_time:
+                yield said[step.state.own_time], (AT,)
         case Op.COMBINE | Op.LATEST if step.state and step.state.of_lives:
             yield said[-1], (FROM, TIME)
         case _:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, assert_never
+from typing import TYPE_CHECKING, ClassVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import field
 
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.sources import LandedSource
@@ -52,7 +52,7 @@ class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
     required: tuple[str, ...] = ()
     topic: str = ""
     untyped: tuple[str, ...] = ()
-    ids: Mapping[str, int] | UnsetType = UNSET
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -94,8 +94,6 @@ class Forgotten(Value, frozen=True):
             case What.SOURCE:
                 at = f"{self.offsets.partition} goes on at offset {self.offsets.end}"
                 return f"It is forgotten of which files or topic {self.offsets} was read: {at} of what lies there now"
-            case _:
-                assert_never(self.what)
 
 
 class Forgetting(Document, frozen=True):

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from partitioning.model.journal import Occasion
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.watermarks import EventTime, LatestTimes
+from partitioning.model.watermarks import LatestTimes
 from partitioning.sections import many, size
 from partitioning.values import Document, Value
 
@@ -339,7 +339,7 @@ def latest_times(plan: Plan, tasks: Iterable[TaskReceipt]) -> tuple[LatestTimes,
     return tuple(
         LatestTimes(stream.name, tuple(latest.get((stream.name, number)) for number in range(len(stream.partitions))))
         for stream in plan.streams
-        if isinstance(stream.declared.time, EventTime)
+        if stream.declared.time
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from msgspec import UNSET, UnsetType
+from msgspec import field
 
 from partitioning.model.gaps import Gap, gaps
 from partitioning.model.graph import ColumnChange, KeptChange, KeptVersion
@@ -70,7 +70,7 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
     required: tuple[str, ...] = ()
     topic: str = ""
     untyped: tuple[str, ...] = ()
-    ids: Mapping[str, int] | UnsetType = UNSET
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from msgspec import UNSET, UnsetType
-
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.key_schemas import Framing
@@ -34,7 +32,6 @@ from partitioning.model.streams import (
     Sparse,
     Stream,
 )
-from partitioning.model.watermarks import EventTime
 from partitioning.numbers import DAYS, PARTITIONS
 from partitioning.values import replace
 
@@ -46,24 +43,18 @@ _DAY = 86_400 * 10**6
 def checked(stream: Stream) -> Stream:
     """A stream from its declaration. Raises Refused with all findings if the declaration is wrong."""
     check_name(stream.name, "stream")
-    if findings := tuple(stream_findings(stream)):
-        raise Refused(*findings)
+    refuse(stream_findings(stream))
     return replace(
         stream,
         sparse=_sparse(stream),
         key_format=KeyFormat(stream.key_format),
         null_keys=NullKeys(stream.null_keys),
-        format=UNSET if stream.written_as == USUAL_FORMAT else Format(stream.written_as),
-        cast=stream.cast or UNSET,
-        columns=stream.columns or UNSET,
-        schema=stream.schema or UNSET,
-        layout=UNSET if stream.lies_by == Layout.PARTITION else Layout(stream.lies_by),
-        counted=stream.counted or UNSET,
-        kept=stream.kept or UNSET,
+        format=Format(stream.format),
+        layout=Layout(stream.layout),
     )
 
 
-def _sparse(stream: Stream) -> Sparse | UnsetType:
+def _sparse(stream: Stream) -> Sparse | None:
     match stream.origin:
         case LandedSource() | IcebergSource():
             return stream.sparse
@@ -146,16 +137,16 @@ def _of_keys_beside(stream: Stream) -> Iterator[_Wrong]:
     if stream.keys not in tuple(each for each in Format if each.lands):
         then = "use avro, json or parquet, as the sink's keys.format.class says; of plain bytes set AvroFormat there"
         yield f"keys={stream.keys!r} is no format of files of keys", then
-    elif isinstance(stream.origin, KafkaSource) or stream.changes or stream.lies_by == Layout.AIVEN:
+    elif isinstance(stream.origin, KafkaSource) or stream.changes or stream.layout == Layout.AIVEN:
         yield "keys= is of files that Confluent's sinks land beside those of values", "leave keys= out"
-    elif stream.keys == Format.JSON and {*columns_beside(stream)} - {*(stream.columns or {})}:
-        missing = ", ".join(name for name in columns_beside(stream) if name not in (stream.columns or {}))
+    elif stream.keys == Format.JSON and {*columns_beside(stream)} - {*stream.columns}:
+        missing = ", ".join(name for name in columns_beside(stream) if name not in stream.columns)
         what = f"its keys are JSON, which does not say of which types {missing} are"
         yield what, "declare them too, columns={name: type}"
 
 
 def _of_columns(stream: Stream) -> Iterator[_Wrong]:
-    for name in stream.casts.keys() & {stream.key, *key_parts(stream.key), stream.offset}:
+    for name in stream.cast.keys() & {stream.key, *key_parts(stream.key), stream.offset}:
         yield f"column {name!r} cannot be cast", "keys and offsets are read as they were landed"
     if stream.counted and stream.columns and stream.offset in stream.columns:
         yield (
@@ -177,13 +168,13 @@ def _of_changes(stream: Stream) -> Iterator[_Wrong]:
 
 
 def _of_private(stream: Stream) -> Iterator[_Wrong]:
-    for name in stream.private or ():
+    for name in stream.private:
         if not isinstance(name, str) or not name or name.lower() in {stream.offset.lower(), "_partition"}:
             yield f"{name!r} cannot be private", "name columns whose values nobody is to see"
 
 
 def _of_time(stream: Stream) -> Iterator[_Wrong]:
-    if not isinstance(stream.time, EventTime):
+    if not stream.time:
         return
     if stream.table:
         yield "a table has no watermark: of each key the latest record counts, however old", "leave time= out"
@@ -198,17 +189,17 @@ def _of_time(stream: Stream) -> Iterator[_Wrong]:
 
 
 def _of_format(stream: Stream) -> Iterator[_Wrong]:
-    if stream.written_as not in tuple(Format):
+    if stream.format not in tuple(Format):
         then = f"use one of {', '.join(Format)}"
         if stream.format == "csv":
             then += "; a sink that writes CSV is told otherwise as docs/internals/landed-files.md#other-tools says"
         yield f"unknown format {stream.format!r}", then
     elif stream.changes and not stream.columns:
         yield "change events do not say of which types columns are", "declare columns={name: type}"
-    elif stream.written_as == Format.JSON and not stream.columns:
+    elif stream.format == Format.JSON and not stream.columns:
         yield "JSON does not say of which types its columns are", "declare columns={name: type}"
-    elif stream.written_as != Format.JSON and stream.columns and not (stream.changes or _are_of_the_key(stream)):
-        yield f"columns are declared, and {stream.written_as} says them itself", "leave columns= out"
+    elif stream.format != Format.JSON and stream.columns and not (stream.changes or _are_of_the_key(stream)):
+        yield f"columns are declared, and {stream.format} says them itself", "leave columns= out"
 
 
 def _are_of_the_key(stream: Stream) -> bool:
@@ -216,7 +207,7 @@ def _are_of_the_key(stream: Stream) -> bool:
     of_key = {*key_parts(stream.key)} if stream.key_bytes else set[str]()
     if stream.keys == Format.JSON:
         of_key |= {*columns_beside(stream)}
-    return {*(stream.columns or {})} <= of_key
+    return {*stream.columns} <= of_key
 
 
 def _of_source(stream: Stream) -> Iterator[_Wrong]:
@@ -230,11 +221,11 @@ def _of_source(stream: Stream) -> Iterator[_Wrong]:
 
 
 def _of_landed(stream: Stream) -> Iterator[_Wrong]:
-    if stream.written_as == Format.BYTES:
+    if stream.format == Format.BYTES:
         yield "landed files are not plain bytes", "use the format that they are written in"
     if stream.schema:
         yield "a schema is given, and landed files say their own", "leave schema= out"
-    if stream.lies_by not in tuple(Layout):
+    if stream.layout not in tuple(Layout):
         yield f"unknown layout {stream.layout!r}", f"use one of {', '.join(Layout)}"
     if stream.counted and stream.sparse:
         what = "offsets are counted, and some may be missing: which record has which is unknown"
@@ -249,7 +240,7 @@ def _of_keys_by_their_bytes(stream: Stream) -> Iterator[_Wrong]:
     if not hashed_columns(stream.hash):
         what = "keys of several columns that are written in an unknown way are not read from their bytes"
         yield what, f"declare key_format= if it is one of {', '.join((JSON, *Framing))}; or land them as columns"
-    elif missing := [part for part in parts if part not in (stream.columns or {})]:
+    elif missing := [part for part in parts if part not in stream.columns]:
         what = f"the key is a JSON object, which does not say of which types {', '.join(missing)} are"
         format_json = 'format="json", ' if isinstance(stream.origin, KafkaSource) else ""
         yield what, f"declare them too, {format_json}columns={{name: type}}; or land them as columns"
@@ -283,22 +274,22 @@ def _of_iceberg(stream: Stream) -> Iterator[_Wrong]:
 
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
     yield from _of_keys_by_their_bytes(stream)
-    if stream.changes and stream.written_as == Format.BYTES:
+    if stream.changes and stream.format == Format.BYTES:
         what = "changes by Debezium are read from a broker as JSON or Avro, not as bytes"
         yield what, "let Connect write the topic by JsonConverter or AvroConverter; or land it, and read the files"
-    if stream.written_as == Format.PARQUET:
+    if stream.format == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
-    if stream.schema and stream.written_as != Format.AVRO:
-        yield f"a schema is given, and {stream.written_as} needs none", "leave schema= out"
-    if stream.sparse not in (UNSET, BY_THE_BROKER):
+    if stream.schema and stream.format != Format.AVRO:
+        yield f"a schema is given, and {stream.format} needs none", "leave schema= out"
+    if stream.sparse not in (None, BY_THE_BROKER):
         yield "the broker itself knows which offsets there are", "leave offsets= out"
     if stream.counted:
         yield "offset=None is said, and a broker knows each record's offset", "leave offset= out, or name the column"
-    if stream.lies_by != Layout.PARTITION:
+    if stream.layout != Layout.PARTITION:
         yield "a layout is given, and a broker has no folders", "leave layout= out"
-    if stream.casts and (stream.changes or stream.written_as != Format.AVRO):
-        yield f"columns are cast, and {stream.written_as} has the types that are declared", "leave cast= out"
+    if stream.cast and (stream.changes or stream.format != Format.AVRO):
+        yield f"columns are cast, and {stream.format} has the types that are declared", "leave cast= out"
     if TIMESTAMP in {stream.key, stream.offset}:
         yield f"the column {TIMESTAMP!r} holds the records' timestamps", "give the key or the offset another name"
-    for name in (stream.columns or {}).keys() & {stream.key, stream.offset, TIMESTAMP}:
+    for name in stream.columns.keys() & {stream.key, stream.offset, TIMESTAMP}:
         yield f"column {name!r} is not of the value: the record has it beside", "leave it out of columns="

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, assert_never
 
-from msgspec import UNSET, UnsetType
+from msgspec import field
 
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -17,21 +16,19 @@ from partitioning.model.offsets import Span
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, Source, named_file, source_of
 from partitioning.model.watermarks import EventTime
-from partitioning.values import Value
+from partitioning.values import Value, always
 
 # Before the name of a part: columns may have dots in their names.
 PART = "\x1f"
 
 
-def renamed(then: Mapping[str, int] | UnsetType, now: Mapping[str, int] | UnsetType) -> Mapping[str, str]:
+def renamed(then: Mapping[str, int], now: Mapping[str, int]) -> Mapping[str, str]:
     r"""The columns and parts of now that had another name then, with that name: empty if they are new, and another had
     theirs.
 
     >>> renamed({"a": 1, "b": 2, "of": 3, "of\x1fx": 4}, {"a": 5, "c": 2, "to": 3, "to\x1fx": 4, "more": 6})
     {'a': '', 'c': 'b', 'to': 'of'}
     """
-    if isinstance(then, UnsetType) or isinstance(now, UnsetType):
-        return {}
     names, found = {number: name for name, number in then.items()}, dict[str, str]()
     for name, number in now.items():
         (column, _, part), was = name.partition(PART), names.get(number, "")
@@ -52,27 +49,21 @@ class NullKeys(StrEnum):
 
 class Format(StrEnum):
     """How records are written: Parquet and Avro files describe their columns, JSON lines do not. In a broker, each
-    record is JSON, Avro, or bytes."""
+    record is JSON, Avro, or bytes. The `noun` is its name in sentences."""
 
-    PARQUET = "parquet"
-    AVRO = "avro"
-    JSON = "json"
-    BYTES = "bytes"
+    noun: str
 
-    @property
-    def noun(self) -> str:
-        """Its name in sentences."""
-        match self:
-            case Format.PARQUET:
-                return "Parquet"
-            case Format.AVRO:
-                return "Avro"
-            case Format.JSON:
-                return "JSON"
-            case Format.BYTES:
-                return "bytes"
-            case _:
-                assert_never(self)
+    def __new__(cls, word: str, noun: str = "") -> Format:
+        """A word with its noun."""
+        form = str.__new__(cls, word)
+        form._value_ = word
+        form.noun = noun
+        return form
+
+    PARQUET = "parquet", "Parquet"
+    AVRO = "avro", "Avro"
+    JSON = "json", "JSON"
+    BYTES = "bytes", "bytes"
 
     @property
     def has_types(self) -> bool:
@@ -141,14 +132,14 @@ TIMESTAMP = "_timestamp"
 _SPARSE = re.compile(r"sparse(\((?P<gap>0|[1-9][0-9]{0,17})\))?")
 
 
-def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
+def sparseness(offsets: str, where: str) -> Sparse | None:
     """How a stream declares missing offsets. Raises Refused for an unknown word.
 
     >>> print(sparseness("sparse", "views"), sparseness("sparse(500)", "views"), sparseness("dense", "views"))
-    sparse sparse(500) UNSET
+    sparse sparse(500) None
     """
     if offsets == DENSE:
-        return UNSET
+        return None
     match = _SPARSE.fullmatch(offsets)
     if match is None:
         then = 'use "dense", or "sparse(N)" if up to N may be missing between two files'
@@ -156,7 +147,7 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
     return Sparse(int(match["gap"])) if match["gap"] else Sparse(USUAL_GAP, usual=True)
 
 
-class Stream(Value, frozen=True):
+class Stream(Value, frozen=True, omit_defaults=True):
     """A named input: a Kafka topic, landed in files as Kafka Connect's S3 sink does, or in its broker.
 
     `source` is the URI of the topics folder or of the brokers. A `table` is read whole by each batch, and only the
@@ -170,37 +161,32 @@ class Stream(Value, frozen=True):
     are set aside. `time` says when its records happened. If they are `changes` of a table by Debezium, `columns` are
     those of its rows, and DELETED. Where files have keys as bytes, the columns of `key` are read from `key_bytes`.
     If keys lie in files beside those of values, `keys` is how these are written.
-    Plans omit what has its default.
+    Plans omit what has its default, but for the first fields.
     """
 
     name: str
     source: str
     key: str
     partitions: int
-    key_format: KeyFormat = KeyFormat.STRING
-    offset: str = OFFSET
-    null_keys: NullKeys = NullKeys.REFUSE
-    hash: HashName = MURMUR2
-    table: bool = False
-    sparse: Sparse | UnsetType = UNSET
-    cast: Mapping[str, str] | UnsetType = UNSET
-    format: Format | UnsetType = UNSET
-    columns: Mapping[str, str] | UnsetType = UNSET
-    schema: str | UnsetType = UNSET
-    layout: Layout | UnsetType = UNSET
-    counted: Literal[True] | UnsetType = UNSET
-    kept: Literal[True] | UnsetType = UNSET
-    private: tuple[str, ...] | UnsetType = UNSET
-    bad_records: SetAside | UnsetType = UNSET
-    time: EventTime | UnsetType = UNSET
-    changes: ChangeForm | UnsetType = UNSET
-    key_bytes: str | UnsetType = UNSET
-    keys: Format | UnsetType = UNSET
-
-    @property
-    def lies_by(self) -> Layout:
-        """In which folders its files lie."""
-        return self.layout or Layout.PARTITION
+    key_format: KeyFormat = always(KeyFormat.STRING)
+    offset: str = always(OFFSET)
+    null_keys: NullKeys = always(NullKeys.REFUSE)
+    hash: HashName = always(MURMUR2)
+    table: bool = always(False)
+    sparse: Sparse | None = None
+    cast: Mapping[str, str] = field(default_factory=dict)
+    format: Format = USUAL_FORMAT
+    columns: Mapping[str, str] = field(default_factory=dict)
+    schema: str = ""
+    layout: Layout = Layout.PARTITION
+    counted: bool = False
+    kept: bool = False
+    private: tuple[str, ...] = ()
+    bad_records: SetAside | None = None
+    time: EventTime | None = None
+    changes: ChangeForm | None = None
+    key_bytes: str = ""
+    keys: Format | None = None
 
     @property
     def origin(self) -> Source:
@@ -208,14 +194,9 @@ class Stream(Value, frozen=True):
         return source_of(self.source)
 
     @property
-    def written_as(self) -> Format:
-        """How its records are written."""
-        return self.format or USUAL_FORMAT
-
-    @property
     def may_lack_offsets(self) -> bool:
         """Whether offsets may have no record, so that only readers know which have one."""
-        return isinstance(self.sparse, Sparse)
+        return self.sparse is not None
 
     @property
     def counted_by_plan(self) -> bool:
@@ -225,8 +206,6 @@ class Stream(Value, frozen=True):
                 return True
             case KafkaSource():
                 return False
-            case _:
-                assert_never(self.origin)
 
     @property
     def tells_deletes(self) -> bool:
@@ -234,14 +213,9 @@ class Stream(Value, frozen=True):
         return bool(self.changes) or (self.table and isinstance(self.origin, IcebergSource))
 
     @property
-    def casts(self) -> Mapping[str, str]:
-        """The columns that are cast to another type."""
-        return self.cast or {}
-
-    @property
     def sets_aside(self) -> bool:
         """Whether its records that cannot be used are set aside, and do not stop a batch."""
-        return isinstance(self.bad_records, SetAside)
+        return self.bad_records is not None
 
     @property
     def kind(self) -> str:
@@ -376,4 +350,4 @@ class Discovered(Value, frozen=True):
     topic: str = ""
     untyped: tuple[str, ...] = ()
     looked: Looked = Looked()
-    ids: Mapping[str, int] | UnsetType = UNSET
+    ids: Mapping[str, int] = field(default_factory=dict)

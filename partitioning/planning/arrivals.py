@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import assert_never
 
 from partitioning.commands import Forget, Then
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -67,8 +66,7 @@ def arrivals(
         findings.extend(_lost(stream, holes))
         columns = discovery.columns, PackedRows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
         planned.append(PlannedStream(stream, *columns, discovery.topic, discovery.untyped, discovery.ids))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return tuple(planned)
 
 
@@ -216,8 +214,6 @@ def _make_good(stream: Stream, holes: Sequence[OffsetRange]) -> str:
             return f"restore the landed files of {those}; {go_on_without(*holes)}"
         case KafkaSource():
             return f"the broker's retention has removed it; {go_on_without(*holes)}, and run more often than it removes"
-        case _:
-            assert_never(stream.origin)
 
 
 def _not_lost(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
-from typing import assert_never
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.leaving import parts_of, step_left
 from partitioning.model.placement import HashName, each_of, earlier_of, newest_of
@@ -30,10 +29,9 @@ def check_plan(plan: Plan) -> Plan:
     results and state whose placement differs from where they were left; stages that read what does not exist yet; tasks
     in no group, in several, or beside tasks of another wave.
     """
-    if findings := list(_names(plan)):
-        raise Refused(*findings)
+    refuse(_names(plan))
     handed = _Handed(plan)
-    findings.extend(_streams(plan))
+    findings = list(_streams(plan))
     for stage in plan.stages:
         findings.extend(coverage_findings(stage, handed.left, moving(plan, stage)))
         findings.extend(range_findings(plan, stage))
@@ -44,8 +42,7 @@ def check_plan(plan: Plan) -> Plan:
         findings.extend(finding for source in stage.inputs for finding in handed.missing(stage, source))
     findings.extend(finding for exchange in plan.exchanges for finding in handed.exchange(exchange))
     findings.extend(_groups(plan))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return plan
 
 
@@ -174,8 +171,6 @@ class _Handed:
                 wrong = self._no_result(stage, read)
             case StateInput():
                 wrong = self._no_state(stage, read)
-            case _:
-                assert_never(read)
         if wrong:
             yield unsound(wrong, f"stage {stage.name}", missing=read.name)
 

@@ -90,6 +90,7 @@ class FlowTimes:
     """The times of all flows of a graph, by the watermarks of its streams."""
 
     def __init__(self, graph: Graph, marks: Sequence[Watermark]) -> None:
+        self._graph = graph
         self._steps = {step.name: step for step in graph.steps}
         self._tables = {stream.name for stream in graph.streams if stream.table}
         self._marks = {mark.stream: mark for mark in marks}
@@ -122,8 +123,8 @@ class FlowTimes:
             # Both sides of a join that wait do so alike.
             side = next((self._steps[name] for name in waiting(step, self._steps)), None)
             if side and side.state and (there := self.of(step.name)):
-                waits, passed = side.state.waits or 0, side.state.watermark
-                shortest, longer = side.state.gap or waits, side.state.microseconds - waits
+                passed, shortest = side.state.watermark, side.state.shortest
+                longer = side.state.microseconds - (side.state.waits or 0)
                 before, now = (
                     None if time is None else time - shortest
                     for time in ((passed.before, passed.now) if passed else (None, None))
@@ -132,8 +133,7 @@ class FlowTimes:
 
     def before(self, step: Step) -> FlowTime | None:
         """The flow time that decides how long a step keeps its rows. A record waits for versions only, and for both
-        flows of
-        other joins."""
+        flows of other joins."""
         sides = self._sides.get(step.name, (step,))
         if not self._says([side.name for side in sides]):
             return None
@@ -203,12 +203,7 @@ class FlowTimes:
 
     def _says(self, names: Sequence[str]) -> bool:
         """Whether all streams that steps come from say their times, and there are any."""
-        seen, todo = set[str](), [*names]
-        while todo:
-            if (at := todo.pop()) not in seen:
-                seen.add(at)
-                todo.extend(self._steps[at].inputs if at in self._steps else ())
-        streams = seen - self._steps.keys() - self._tables
+        streams = frozenset[str]().union(*map(self._graph.above, names)) - self._steps.keys() - self._tables
         return bool(streams) and streams <= self._marks.keys()
 
 
@@ -250,10 +245,7 @@ def _order(flow: FlowTime) -> tuple[bool, int]:
 
 def _time_of(step: Step) -> str:
     """The column in which the time of a step's rows stands, if it is one."""
-    if not step.state:
-        return ""
-    place = -2 if step.state.gap else -1 if step.state.of_lives else 0
-    found = _COLUMN.fullmatch(step.expressions[place])
+    found = _COLUMN.fullmatch(step.expressions[step.state.own_time]) if step.state else None
     return found[1].lower() if found else ""
 
 

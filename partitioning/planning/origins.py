@@ -90,7 +90,7 @@ def graph_of(plan: Plan) -> Graph:
         tuple(step for stage in stages for step in stage.steps),
         tuple(write.declared for write in plan.writes()),
         _columns_of(plan.streams),
-        plan.code_noted,
+        plan.code,
     )
 
 
@@ -277,7 +277,7 @@ def _but(one: StepOrigin, other: StepOrigin) -> Iterator[StepOrigin]:
 def _stream(stream: Stream) -> str:
     latest = ", the latest record of each key" if stream.table else ""
     keyless = ", also records without a key" if stream.null_keys is NullKeys.OWN_TASK else ""
-    casts = "".join(f", {name} as {kind}" for name, kind in sorted(stream.casts.items()))
+    casts = "".join(f", {name} as {kind}" for name, kind in sorted(stream.cast.items()))
     beside = ", which lies in files of keys" if stream.keys else ""
     return f"{stream.name} by {stream.key} ({stream.key_format}){beside}{casts}{latest}{keyless}"
 

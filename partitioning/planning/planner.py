@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict, Unpack
 
-from msgspec import UNSET
-
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.errors import Refused
+from partitioning.errors import Refused, refuse
 from partitioning.kinds import Kind
-from partitioning.model.allowance import Allowance
 from partitioning.model.gaps import Explained
 from partitioning.model.graph import Graph, gives_what_is_over
 from partitioning.model.measures import ask_when
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import OFFENDERS_TOLD, Plan, TaskGroup, TaskMove
+from partitioning.model.plan import Plan, TaskGroup, TaskMove
 from partitioning.model.read_ends import NOTHING, Ends, Forgotten
 from partitioning.model.stage_inputs import PlannedStream, StateInput
 from partitioning.model.statistics import Locality, Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.model.table_parts import TablePart
 from partitioning.model.task_engine import Engine
-from partitioning.model.watermarks import EventTime, LatestTimes, Watermark
+from partitioning.model.watermarks import LatestTimes, Watermark
 from partitioning.planning.arrivals import arrivals
 from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
@@ -102,9 +99,8 @@ def plan_batch(
         return None
     plan = plan_arrived(pipeline, streams, results, **basis)
     check_taken_away(plan, published, basis.get("kept"), settings.allowance)
-    allowance = settings.allowance if settings.allowance != Allowance() else UNSET
-    offenders = settings.offenders if settings.offenders != OFFENDERS_TOLD else UNSET
-    return replace(plan, allowance=allowance, held=dict(basis.get("rows") or {}) or UNSET, offenders=offenders)
+    held = dict(basis.get("rows") or {})
+    return replace(plan, allowance=settings.allowance, held=held, offenders=settings.offenders)
 
 
 def plan_arrived(
@@ -158,19 +154,19 @@ def plan_arrived(
         key_sample=1,
         grouper=settings.grouper,
         starts=_starts(settings, ends),
-        losses=_losses(streams, settings) or UNSET,
+        moves=(),
+        losses=_losses(streams, settings),
         remembered=ends.then(Ends.by(batch, streams)).remembered(),
-        forgotten=tuple(forgotten) or UNSET,
-        anew=begin.anew or UNSET,
-        on=begin.on or UNSET,
-        day_end=UNSET if day_end is None or not goes_by_times(pipeline.graph) else day_end,
-        as_of=UNSET if as_of is None or not (marks or ask_when(pipeline.writes)) else as_of,
-        watermarks=marks or UNSET,
-        engine=engine or UNSET,
-        accepted=(dict.fromkeys(begin.tables, batch) | (before.accepted_by_name if before else {})) or UNSET,
+        forgotten=tuple(forgotten),
+        anew=begin.anew,
+        on=begin.on,
+        day_end=day_end if goes_by_times(pipeline.graph) else None,
+        as_of=as_of if marks or ask_when(pipeline.writes) else None,
+        watermarks=marks,
+        engine=engine,
+        accepted=dict.fromkeys(begin.tables, batch) | (before.accepted if before else {}),
     )
-    if findings := tuple(late_findings(plan)):
-        raise Refused(*findings)
+    refuse(late_findings(plan))
     grouping = _groups(sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
 
@@ -200,7 +196,7 @@ def _falls_quiet(mark: Watermark, before: Watermark | None) -> bool:
 
 def goes_by_times(graph: Graph) -> bool:
     """Whether a step keeps records for a time, or a stream has a watermark."""
-    timed = any(isinstance(stream.time, EventTime) for stream in graph.streams)
+    timed = any(stream.time for stream in graph.streams)
     return timed or any(step.state and step.state.microseconds for step in graph.steps)
 
 

@@ -45,7 +45,7 @@ def goes_on(
         unseen -= back
         if not all(_goes_on_there(plan, name, ends) for name in back & away):
             return False
-        before = earlier(plan.batch) if unseen and step not in (plan.anew or ()) else None
+        before = earlier(plan.batch) if unseen and step not in plan.anew else None
         if before is None:
             return not unseen
         plan = before

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from partitioning.commands import PlanAsking
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Op, Step, state_of
@@ -23,8 +23,7 @@ def check_taken_away(plan: Plan, published: Plan | None, kept: StateSnapshot | N
     findings = list(_misnamed(plan, published, allowance))
     if published is not None:
         findings.extend(_left_behind(plan, published, kept, allowance))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
 
 
 def _misnamed(plan: Plan, published: Plan | None, allowance: Allowance) -> Iterator[Finding]:
@@ -55,11 +54,10 @@ def _left_behind(plan: Plan, published: Plan, kept: StateSnapshot | None, allowa
 
 def _begun_anew(plan: Plan, published: Plan) -> Iterator[str]:
     """The steps that begin anew as a user asked, and those of the last batch that they replace."""
-    anew = plan.anew if isinstance(plan.anew, tuple) else ()
-    yield from anew
+    yield from plan.anew
     written = dict.fromkeys(write.declared.table for write in plan.writes())
     for beginning in beginnings(graph_of(plan), graph_of(published), written):
-        if beginning.step in anew:
+        if beginning.step in plan.anew:
             yield beginning.renamed or beginning.step
 
 

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import assert_never
 
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
@@ -226,13 +225,11 @@ def _of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFil
         case IcebergSource() as source:
             mine = source.uri(stream.name)
             return None if file.snapshot else f"{file.path} is of no snapshot of {mine}"
-        case _:
-            assert_never(stream.declared.origin)
 
 
 def _landed_of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFile) -> str | None:
     number = planned.partition
-    folder = _FOLDER.search(file.path) if stream.declared.lies_by is Layout.PARTITION else None
+    folder = _FOLDER.search(file.path) if stream.declared.layout is Layout.PARTITION else None
     if folder and int(folder["folder"]) != number:
         return f"{file.path} lies in the folder of partition {folder['folder']}"
     name = named_file(file.path)

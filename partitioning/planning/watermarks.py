@@ -30,16 +30,16 @@ def watermarks(
     return tuple(
         _watermark(stream, stream.declared.time, _before(stream, published), known.get(stream.name), as_of)
         for stream in streams
-        if isinstance(stream.declared.time, EventTime)
+        if stream.declared.time
     )
 
 
 def _before(stream: PlannedStream, published: Plan | None) -> Watermark | None:
     """The watermark of the last published batch, if it went by the same expression."""
     was = next((read for read in published.streams if read.name == stream.name), None) if published else None
-    if not published or not was or not isinstance(was.declared.time, EventTime):
+    if not published or not was or not was.declared.time:
         return None
-    same = isinstance(stream.declared.time, EventTime) and was.declared.time.sql == stream.declared.time.sql
+    same = stream.declared.time and was.declared.time.sql == stream.declared.time.sql
     return published.watermark(stream.name) if same else None
 
 

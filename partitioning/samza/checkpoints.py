@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from math import lcm
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.values import Value
@@ -121,8 +121,7 @@ def read_checkpoints(text: str, where: str) -> tuple[Checkpoint, ...]:
             then = "give the lines tasknames.….systems.….streams.….partitions.…=… that Samza's CheckpointTool prints"
             what = f"{line.strip()!r} is no checkpoint"
             findings.append(Finding.of(Kind.CHECKPOINTS, what, f"line {number} of {where}", then, line=number))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return tuple(checkpoints)
 
 
@@ -175,8 +174,7 @@ def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, parti
             )
         claimed[own] = checkpoint.task
         claims = claims.claim(*own, checkpoint.offset + 1)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return claims
 
 
@@ -197,15 +195,11 @@ def starts(checkpoints: Sequence[Checkpoint], system: str, stream: str, beginnin
     findings = list(_beyond(checkpoints, system, stream, len(beginnings)))
     start_points = []
     for number, beginning in enumerate(beginnings):
-        try:
+        with noting(findings):
             claims = claims_of(checkpoints, system, stream, number)
-        except Refused as refusal:
-            findings.extend(refusal.findings)
-            continue
-        partition, offset = StreamPartition(stream, number), claims.start(0, 1, beginning)
-        start_points.append(Start(partition, offset, tuple(_again(claims, partition, offset))))
-    if findings:
-        raise Refused(*findings)
+            partition, offset = StreamPartition(stream, number), claims.start(0, 1, beginning)
+            start_points.append(Start(partition, offset, tuple(_again(claims, partition, offset))))
+    refuse(findings)
     return tuple(start_points)
 
 

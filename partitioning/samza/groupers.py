@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.hashes import java_hash
 from partitioning.kinds import Kind
 from partitioning.model.plan import TaskRef
@@ -103,8 +103,7 @@ def key_bucket(
 
     Raises Refused for a factor below 1, an unknown build or a key that its format cannot hold.
     """
-    if findings := tuple(check_build(factor, build)):
-        raise Refused(*findings)
+    refuse(check_build(factor, build))
     if factor == 1:
         return -1
     h = _hash(key, offset, key_format)
@@ -236,8 +235,7 @@ def _grouped(
 ) -> Grouping:
     findings = [*check_build(factor, build), *_beyond(factor, build), *_without_system(inputs)]
     everywhere = _broadcast(broadcast, findings)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     tasks: defaultdict[str, set[SystemPartition]] = defaultdict(set)
     for stream, count in inputs.items():
         system, _, topic = stream.partition(".")

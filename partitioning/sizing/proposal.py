@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from partitioning.authoring.settings import Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, Stage
@@ -51,8 +51,7 @@ class Targets(Value, frozen=True):
     cooldown: int = 3
 
     def __post_init__(self) -> None:
-        if findings := list(self._findings()):
-            raise Refused(*findings)
+        refuse(self._findings())
 
     def _findings(self) -> Iterator[Finding]:
         least = {"bytes": 1, "skew": 1, "min_tasks": 1, "group_tasks": 1, "min_groups": 1, "gain": 1, "cooldown": 0}

@@ -310,7 +310,7 @@ class EventTimes:
 
 def event_times(order: Order, ordered: Ordered) -> EventTimes | None:
     """What notes the times of an input; None if it is no stream that says them."""
-    if not isinstance(ordered, OrderedStream) or not isinstance(ordered.declared.time, EventTime):
+    if not isinstance(ordered, OrderedStream) or not ordered.declared.time:
         return None
     return EventTimes(ordered.columns, ordered.declared.time, order.day_end if isinstance(order.day_end, int) else None)
 

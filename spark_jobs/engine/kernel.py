@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from functools import partial
 from pathlib import Path
-from typing import assert_never
 
 import duckdb
 import pyarrow as pa
@@ -261,8 +260,6 @@ def reader(order: Order, ordered: Ordered, environment: TaskEnvironment) -> Read
         case OrderedParts():
             read_as = Versions(ordered.read, order.pipeline) if isinstance(ordered.read, StateInput) else None
             return PartsReader(ordered, order.store, order.pipeline, environment.copies, read_as, environment.memory)
-        case _:
-            assert_never(ordered)
 
 
 def stream_reader(
@@ -281,8 +278,6 @@ def stream_reader(
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 
             read = KafkaReader(written, source, pipeline, environment.memory)
-        case _:
-            assert_never(ordered.declared.origin)
     return CompositeKeys(read, ordered.declared) if key_parts(ordered.declared.key) else read
 
 

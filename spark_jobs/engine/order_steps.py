@@ -396,9 +396,5 @@ def _keyed(relations: Relations, relation: str, key: str, where: str) -> Keyed:
     """How many rows there are, and the digest of their keys, which does not depend on their order."""
     text = f"{quote(key)}::VARCHAR" if key else "NULL::VARCHAR"
     digest = f"coalesce(sum((hash({text}) % {MODULUS})::HUGEINT) % {MODULUS}, 0)::BIGINT"
-    (row,) = (
-        relations.query(f"SELECT count(*) AS rows, {digest} AS keys FROM {quote(relation)}", where)
-        .read_all()
-        .to_pylist()
-    )
-    return Keyed(row["rows"], f"{row['keys']:016x}")
+    counted = relations.query(f"SELECT count(*), {digest} FROM {quote(relation)}", where).read_all()
+    return Keyed(counted[0][0].as_py(), f"{counted[1][0].as_py():016x}")

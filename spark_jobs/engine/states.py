@@ -23,7 +23,7 @@ def task_state(
     relations: Relations,
     step: Step,
     batch: int,
-    day_end: int | UnsetType,
+    day_end: int | UnsetType | None,
     read: StateInput | None,
     known: str | None,
     *,
@@ -38,7 +38,7 @@ def task_state(
     return kind(relations, step, step.state, batch, day_end, read, known, whole=whole)
 
 
-def all_kept(keeps: StateSpec, read: StateInput, known: str, day_end: int | UnsetType) -> str:
+def all_kept(keeps: StateSpec, read: StateInput, known: str, day_end: int | UnsetType | None) -> str:
     """The query for the state of all keys. The table `known` has the rows of all runs."""
     columns = ", ".join(quote(column.name) for column in keeps.columns)
     if keeps.sql:
@@ -48,7 +48,7 @@ def all_kept(keeps: StateSpec, read: StateInput, known: str, day_end: int | Unse
     return f"SELECT {columns} FROM ({_newest(_key(keeps), known)}) WHERE NOT {quote(GONE.name)}"
 
 
-def rows_of_now(keeps: StateSpec, read: StateInput, known: str, day_end: int | UnsetType) -> str:
+def rows_of_now(keeps: StateSpec, read: StateInput, known: str, day_end: int | UnsetType | None) -> str:
     """The query for the rows that count, of all runs' rows, with their marks."""
     if keeps.sql:
         return _young(keeps, read, known, day_end)
@@ -66,7 +66,7 @@ class TaskState(ABC):
         step: Step,
         keeps: StateSpec,
         batch: int,
-        day_end: int | UnsetType,
+        day_end: int | UnsetType | None,
         read: StateInput | None,
         known: str | None,
         *,
@@ -303,7 +303,7 @@ def _is_over(keeps: StateSpec) -> str:
     return "false" if now is None else f"({quote(TIME.name)} < {now - keeps.microseconds})"
 
 
-def _young(keeps: StateSpec, read: StateInput | None, relation: str, day_end: int | UnsetType) -> str:
+def _young(keeps: StateSpec, read: StateInput | None, relation: str, day_end: int | UnsetType | None) -> str:
     """The query for the rows whose time is not over; of versions also the newest of each key that is older."""
     since, time = keeps.since(read.latest if read else None, day_end), quote(TIME.name)
     if since is None:

@@ -8,21 +8,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import duckdb
-from msgspec import UnsetType
 
 from coset.sources.databases import connect_to_ask
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.state_sql import MARKS
 from partitioning.documents.document import canonical
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.graph import Graph, Op, Step, Write, quote, waiting
-from partitioning.model.mark_columns import CHANGE
 from partitioning.model.streams import Column, Discovered, Stream
-from partitioning.model.watermarks import EventTime
-from spark_jobs.sql.combined_results import Aggregated, loses
+from spark_jobs.sql.combined_results import CombinedResults
 from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
 from spark_jobs.sql.key_check import unfit_keys, unfit_state_key
@@ -84,6 +81,7 @@ class _Check:
         self._pipeline = pipeline
         self._rules = Rules(connection)
         self._relations = KnownRelations(pipeline)
+        self._combined = CombinedResults(connection, pipeline, self._rules, self._relations)
         self._findings: list[Finding] = []
         # The columns without a type, in small letters, with their streams.
         self._untyped: dict[str, str] = {}
@@ -97,8 +95,7 @@ class _Check:
         for step in self._pipeline.steps:
             self._step(step)
         results = {write.table: self._result(write) for write in self._pipeline.writes if write.step in self._relations}
-        if self._findings:
-            raise Refused(*self._findings)
+        refuse(self._findings)
         return results
 
     def _stream(self, stream: Stream, discovered: Discovered) -> None:
@@ -106,9 +103,9 @@ class _Check:
         self._imported(stream.hash, where)
         columns = (*discovered.columns, Column(PARTITION, "INTEGER"))
         self._untyped |= {name.lower(): stream.name for name in discovered.untyped}
-        self._may_lose |= not isinstance(discovered.ids, UnsetType)
+        self._may_lose |= bool(discovered.ids)
         there = {name.lower() for name in (*(column.name for column in discovered.columns), *discovered.untyped)}
-        for name in (name for name in stream.private or () if name.lower() not in there):
+        for name in (name for name in stream.private if name.lower() not in there):
             then = f"correct its name; there are {', '.join(column.name for column in discovered.columns)}"
             what = f"there is no column {name!r} to be private"
             self._findings.append(Finding.of(Kind.DECLARATION, what, where, then, name=name))
@@ -122,7 +119,7 @@ class _Check:
             self._relations[stream.name] = RelationColumns(
                 columns, frozenset({stream.offset.lower(), PARTITION, *made_of_others})
             )
-            if isinstance(stream.time, EventTime):
+            if stream.time:
                 self._time(stream, stream.time.sql)
 
     def _time(self, stream: Stream, text: str) -> None:
@@ -164,10 +161,7 @@ class _Check:
         unfit = unfit_keys(step, columns, self._relations)
         self._findings.extend(unfit)
         if not unfit and self._repeatable(step, relation):
-            if step.op is Op.COMBINE:
-                self._findings.extend(self._regrouped(step))
-            elif step.op in {Op.AGGREGATE, Op.COGROUP}:
-                self._findings.extend(self._reordered(step, trees))
+            self._findings.extend(self._combined.findings(step, trees))
             self._relations[step.name] = relation
 
     def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
@@ -204,67 +198,6 @@ class _Check:
             Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what) for what, then in wrong.items()
         )
         return None if wrong else tree
-
-    def _regrouped(self, step: Step) -> Iterator[Finding]:
-        """Why a combine of results, its own or those of tasks and batches, is not that of all records."""
-        handed = [*self._handed(step, step.inputs[0], bool(step.state))]
-        # Settings may limit the fan-in of any that gets the results of tasks.
-        if not (step.state or step.fan_in or handed):
-            return
-        found = {**dict(self._aggregated(step).of_own_results()), **dict(self._lost(step))}
-        for reads, made, keys in handed:
-            parts = self._aggregated(made), made.name, keys
-            found.update(self._aggregated(reads).of_parts(*parts, is_told=reads is step))
-            found.update(self._lost(made))
-        for what, then in found.items():
-            yield Finding.of(Kind.SQL, what, f"{_where(step)}: {step.expressions[0]}", then, wrong=what)
-
-    def _handed(
-        self, reads: Step, name: str, running: bool, keys: frozenset[str] = frozenset()
-    ) -> Iterator[tuple[Step, Step, frozenset[str]]]:
-        """The steps whose results a step reads: of tasks or, for a running combine, of batches. Each with its reader
-        and the columns by which rows were re-keyed on the way; and then those that it reads."""
-        made = self._pipeline.step_of(name)
-        if made is None or CHANGE in made.sql:
-            return
-        if made.op in {Op.REKEY, Op.REPARTITION, Op.MERGE}:
-            named = columns_named([parse(self._connection, text) for text in made.expressions])
-            by = frozenset(parts[-1].lower() for parts in named)
-            for each in made.inputs:
-                yield from self._handed(reads, each, running, keys | by)
-        elif made.op is Op.PARTIAL or (running and self._pipeline.meaning_of(name).adds_up):
-            yield reads, made, keys
-            yield from self._handed(made, made.inputs[0], running)
-
-    def _aggregated(self, step: Step) -> Aggregated:
-        """What a step aggregates: of a combine's expressions, the second is a time."""
-        said = step.expressions[:1] if step.op is Op.COMBINE else step.expressions
-        tree = parse(self._connection, ", ".join(said))
-        return Aggregated(self._rules, tree, self._relations[step.inputs[0]].names, {step.key, *key_parts(step.key)})
-
-    def _lost(self, step: Step) -> Iterator[tuple[str, str]]:
-        """What casts of a step's aggregates may lose each time."""
-        if not (casts := self._aggregated(step).casts):
-            return
-        sqls = (step.sql.replace(step.expressions[0], self._rules.written(casts)), step.sql)
-        given, kept = ({each.name.lower(): each.type for each in described(self._connection, sql)} for sql in sqls)
-        for name in casts:
-            if loses(of := given[name], to := kept[name]):
-                what = f"{name} is {of} before step {step.name!r} casts it to {to}, which may lose something each time"
-                kept_as = {"FLOAT": "DOUBLE", "BOOLEAN": "BIGINT"}.get(to, to)
-                yield (
-                    what,
-                    f"cast what it aggregates, of each record, to {kept_as}; or {name} in a select behind the combine",
-                )
-
-    def _reordered(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:
-        """What an aggregate of rows that change makes otherwise of them in another order: they have none."""
-        texts = step.expressions if step.op is Op.COGROUP else (", ".join(step.expressions),)
-        for name, text, tree in zip(step.inputs, texts, trees, strict=False):
-            reads = self._pipeline.step_of(name)
-            if reads and reads.op is Op.ROWS:
-                for what, then in Aggregated(self._rules, tree, self._relations[name].names, ()).of_order():
-                    yield Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what)
 
     def _hiding_rows(self, step: Step) -> Iterator[str]:
         """The columns that hide the rows by which a step orders equal records: SQL calls a row as its flow."""
@@ -376,11 +309,9 @@ class _Check:
 
     def _imported(self, path: str, where: str) -> None:
         """Add the findings of an import path that cannot be imported or called."""
-        try:
+        with noting(self._findings):
             if is_import_path(path):
                 imported(path, where)
-        except Refused as refusal:
-            self._findings.extend(refusal.findings)
 
     def _table(self, name: str, columns: Sequence[Column]) -> None:
         """Make a relation of these columns and no other: a table also has a `rowid`, by the order of its rows."""

@@ -13,7 +13,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_jobs.sql.expressions import Rules, Tree, columns_named, function
+import duckdb
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.errors import Finding
+from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts
+from partitioning.model.graph import Op, Step
+from partitioning.model.mark_columns import CHANGE
+from spark_jobs.sql.database import described
+from spark_jobs.sql.expressions import Rules, Tree, columns_named, function, parse
+from spark_jobs.sql.relation_columns import KnownRelations
 
 # Aggregates that make of their own results what they make of all records; and those of which a sum does.
 _OF_RESULTS = {"sum", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"}
@@ -172,6 +182,83 @@ class Aggregated:
         *flow, name = map(str.lower, node["column_names"])
         is_one = name in self._columns and (not flow or (len(flow) == 1 and flow[0] not in self._columns))
         return name if is_one else None
+
+
+class CombinedResults:
+    """What steps of a pipeline make otherwise of results, or of rows that change, than of all records."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, pipeline: Pipeline, rules: Rules, relations: KnownRelations
+    ) -> None:
+        self._connection, self._pipeline, self._rules, self._relations = connection, pipeline, rules, relations
+
+    def findings(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:
+        """Those on a step that aggregates by these expressions; none of another."""
+        if step.op is Op.COMBINE:
+            yield from self._regrouped(step)
+        elif step.op in {Op.AGGREGATE, Op.COGROUP}:
+            yield from self._reordered(step, trees)
+
+    def _regrouped(self, step: Step) -> Iterator[Finding]:
+        """Why a combine of results, its own or those of tasks and batches, is not that of all records."""
+        handed = [*self._handed(step, step.inputs[0], bool(step.state))]
+        # Settings may limit the fan-in of any that gets the results of tasks.
+        if not (step.state or step.fan_in or handed):
+            return
+        found = {**dict(self._aggregated(step).of_own_results()), **dict(self._lost(step))}
+        for reads, made, keys in handed:
+            parts = self._aggregated(made), made.name, keys
+            found.update(self._aggregated(reads).of_parts(*parts, is_told=reads is step))
+            found.update(self._lost(made))
+        for what, then in found.items():
+            yield Finding.of(Kind.SQL, what, f"step {step.name!r}: {step.expressions[0]}", then, wrong=what)
+
+    def _handed(
+        self, reads: Step, name: str, running: bool, keys: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[Step, Step, frozenset[str]]]:
+        """The steps whose results a step reads: of tasks or, for a running combine, of batches. Each with its reader
+        and the columns by which rows were re-keyed on the way; and then those that it reads."""
+        made = self._pipeline.step_of(name)
+        if made is None or CHANGE in made.sql:
+            return
+        if made.op in {Op.REKEY, Op.REPARTITION, Op.MERGE}:
+            named = columns_named([parse(self._connection, text) for text in made.expressions])
+            by = frozenset(parts[-1].lower() for parts in named)
+            for each in made.inputs:
+                yield from self._handed(reads, each, running, keys | by)
+        elif made.op is Op.PARTIAL or (running and self._pipeline.meaning_of(name).adds_up):
+            yield reads, made, keys
+            yield from self._handed(made, made.inputs[0], running)
+
+    def _aggregated(self, step: Step) -> Aggregated:
+        """What a step aggregates: of a combine's expressions, the second is a time."""
+        said = step.expressions[:1] if step.op is Op.COMBINE else step.expressions
+        tree = parse(self._connection, ", ".join(said))
+        return Aggregated(self._rules, tree, self._relations[step.inputs[0]].names, {step.key, *key_parts(step.key)})
+
+    def _lost(self, step: Step) -> Iterator[tuple[str, str]]:
+        """What casts of a step's aggregates may lose each time."""
+        if not (casts := self._aggregated(step).casts):
+            return
+        sqls = (step.sql.replace(step.expressions[0], self._rules.written(casts)), step.sql)
+        given, kept = ({each.name.lower(): each.type for each in described(self._connection, sql)} for sql in sqls)
+        for name in casts:
+            if loses(of := given[name], to := kept[name]):
+                what = f"{name} is {of} before step {step.name!r} casts it to {to}, which may lose something each time"
+                kept_as = {"FLOAT": "DOUBLE", "BOOLEAN": "BIGINT"}.get(to, to)
+                yield (
+                    what,
+                    f"cast what it aggregates, of each record, to {kept_as}; or {name} in a select behind the combine",
+                )
+
+    def _reordered(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:
+        """What an aggregate of rows that change makes otherwise of them in another order: they have none."""
+        texts = step.expressions if step.op is Op.COGROUP else (", ".join(step.expressions),)
+        for name, text, tree in zip(step.inputs, texts, trees, strict=False):
+            reads = self._pipeline.step_of(name)
+            if reads and reads.op is Op.ROWS:
+                for what, then in Aggregated(self._rules, tree, self._relations[name].names, ()).of_order():
+                    yield Finding.of(Kind.SQL, what, f"step {step.name!r}: {text}", then, wrong=what)
 
 
 def loses(given: str, kept: str) -> bool:

@@ -21,7 +21,6 @@ from partitioning.model.graph import Graph
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column
 from partitioning.model.task_engine import Differs, Engine, OtherAnswer
-from partitioning.model.watermarks import EventTime
 from partitioning.values import Value
 from spark_jobs.sql.expressions import nodes, parsed
 
@@ -167,7 +166,7 @@ def _tried(node: Mapping[str, Any]) -> Any:
 
 def _queries(graph: Graph) -> Iterator[tuple[str, str]]:
     for stream in graph.streams:
-        if isinstance(stream.time, EventTime):
+        if stream.time:
             yield stream.name, f"SELECT ({stream.time.sql})::TIMESTAMP"
     for step in graph.steps:
         yield step.name, step.sql

@@ -8,7 +8,7 @@ import duckdb
 
 from coset.sources.databases import connect_to_ask
 from coset.sources.evolution import common_type
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.imports import imported
 from partitioning.kinds import Kind
 from partitioning.model.graph import ColumnChange, How, KeptChange, KeptVersion, Op, Step, quote
@@ -39,8 +39,7 @@ def read_as_now(read: StateInput, step: Step) -> StateInput:
     changes = tuple(_changes(read, step, now, findings))
     if not findings:
         findings.extend(_wrong(read, changes, now))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     told = replace(read, changes=changes, declared=read.declared if changes else None)
     if declared.migrates:
         return told

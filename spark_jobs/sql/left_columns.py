@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from coset.sources.databases import connect_to_ask
 from coset.sources.file_columns import NULL_TYPE
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, noting, refuse
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, StateSpec, Step, quote
 from partitioning.model.leaving import step_left
@@ -55,8 +55,7 @@ def with_columns(plan: Plan) -> Plan:
                 left.setdefault(source, {}).update((column.name, column) for column in read.columns)
         inputs = tuple(_as_now(read, steps, findings) for read in inputs)
         stages.append(replace(stage, inputs=inputs, steps=steps, writes=_written_anew(stage.writes, inputs)))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return replace(plan, stages=tuple(reversed(stages)))
 
 
@@ -77,13 +76,10 @@ def _keeping(step: Step, stage: Stage, given: Sequence[Column], kept: Mapping[st
 
 def _as_now(read: Input, steps: Iterable[Step], findings: list[Finding]) -> Input:
     """A state input, read as the columns that its step keeps now. Why it cannot be goes to `findings`."""
-    if not isinstance(read, StateInput):
-        return read
-    try:
-        return read_as_now(read, next(step for step in steps if step.name == read.step))
-    except Refused as refusal:
-        findings.extend(refusal.findings)
-        return read
+    if isinstance(read, StateInput):
+        with noting(findings):
+            return read_as_now(read, next(step for step in steps if step.name == read.step))
+    return read
 
 
 def _written_anew(writes: tuple[PlannedWrite, ...], inputs: Iterable[Input]) -> tuple[PlannedWrite, ...]:

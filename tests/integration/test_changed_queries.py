@@ -483,7 +483,7 @@ def test_a_table_that_went_on_by_its_name_says_so_until_it_is_made_whole(
     def planned() -> dict[str, int]:
         plan = Ledger(store_at(place.root), "p").standing().published
         assert plan is not None
-        return plan.accepted_by_name
+        return plan.accepted
 
     place = at(pipeline(of("n")))
     place.go_on_with(pipeline(of("n + 1 AS n")))
@@ -581,7 +581,7 @@ def test_a_table_that_some_batches_were_backfilled_of_by_its_name_says_so(
     place.run()
     plan = Ledger(store_at(place.root), "p").standing().published
     assert plan is not None
-    assert plan.accepted_by_name == {"x": since}
+    assert plan.accepted == {"x": since}
 
 
 def test_a_turn_is_allowed_that_leaves_what_was_asked_for_or_is_no_change(

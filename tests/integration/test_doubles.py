@@ -98,7 +98,7 @@ def test_they_are_found_in_every_format_and_layout(store: Store, writer: Writer,
     for hour, (start, end) in enumerate(((0, 20), (12, 30), (14, 16), (29, 40))):
         data = writer.write(everything[start:end], None if counted else start)
         store.put(file_key(writer, layout, 0, start, hour), data)
-    declared: dict[str, Any] = {"counted": counted or UNSET, "layout": layout, **writer.declared}
+    declared: dict[str, Any] = {"counted": counted, "layout": layout, **writer.declared}
     views = checked(Stream("views", store.root, "member", 1, **declared))
     (found,) = discover([views])
     (partition,) = found.partitions

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
 from coset.batches import steps
@@ -248,7 +247,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_once_it_is_forgot
     made = forgotten(world, "clicks")
     assert made.counted_twice == 40
     plan = there(world.batch())
-    assert [str(one.offsets) for one in plan.forgot] == [
+    assert [str(one.offsets) for one in plan.forgotten] == [
         f"clicks-{number}@[0,{world.topics['clicks'].ends[number]})" for number in range(4)
     ]
     assert ranges(plan, "clicks") == [f"clicks-{number}@[0,30)" for number in range(4)]
@@ -256,7 +255,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_once_it_is_forgot
     # The batch after it goes on.
     world.send("views", 5)
     later = there(world.batch())
-    assert later.forgot == ()
+    assert later.forgotten == ()
     assert ranges(later, "clicks") == [f"clicks-{number}@[30,30)" for number in range(4)]
 
 
@@ -310,7 +309,7 @@ def test_nothing_is_forgotten_while_a_batch_is_open_and_nothing_that_is_not_know
 @pytest.mark.long
 def test_plans_that_remember_nothing_are_made_good_for_by_those_before_them(world: World) -> None:
     def as_before(plan: Plan) -> Plan:
-        return replace(plan, remembered=UNSET)
+        return replace(plan, remembered=None)
 
     world.read = ["views"]
     for _ in range(2):

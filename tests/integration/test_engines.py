@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec import UNSET
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
@@ -89,7 +88,7 @@ def test_a_backfill_lets_a_step_go_on_though_no_row_of_it_differs(history: Batch
     assert ways[1] == SwapAsking("kept", 0, review.digest)
     actions.swap(history.store, backfill, review.digest, "")
     plan = history.plan(Settings(), 4).load()[1]
-    assert (plan.batch, plan.engine, plan.on) == (1, Engine(NOW), UNSET)
+    assert (plan.batch, plan.engine, plan.on) == (1, Engine(NOW), ())
 
 
 def test_a_plan_runs_in_its_own_engine_only(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -521,7 +521,7 @@ def test_files_of_aivens_default_template_are_read_whatever_they_hold(writer: Wr
     made: dict[str, Any] = {}
     exec(said[said.index("from coset import Pipeline") :].replace(".repartition()", ""), made)
     (stream,) = made["pipeline"].streams
-    assert (stream.layout, stream.written_as) == (Layout.AIVEN, writer.format)
+    assert (stream.layout, stream.format) == (Layout.AIVEN, writer.format)
     (found,) = discover([stream])
     assert [next((file.start, file.end) for file in each.files) for each in found.partitions] == [(0, 9), (0, 9)]
     # Who declares another layout is told.

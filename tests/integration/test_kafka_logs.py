@@ -172,7 +172,7 @@ def test_what_retention_took_unread_is_refused_and_may_be_accepted(
     assert "the broker's retention has removed it" in finding.then
     assert f"--accept-loss '{lost}'" in finding.then
     ref = published(store, made, tmp_path, Settings(accept_loss=(OffsetRange.parse(lost),)))
-    assert [str(loss) for loss in ref.load()[1].lost] == [lost]
+    assert [str(loss) for loss in ref.load()[1].losses] == [lost]
     assert counts(store) == {"a": 10, "b": 6}
 
 

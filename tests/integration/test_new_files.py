@@ -189,7 +189,7 @@ def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_
     forget(Ledger(landed, "seen"), "views", 0, What.SOURCE, "put together")
     later = published(landed, views(landed), tmp_path)
     assert str(later.ranges()[0]) == "views-0@[60,70)"
-    assert [str(one.offsets) for one in later.forgot] == ["views-0@[0,60)"]
+    assert [str(one.offsets) for one in later.forgotten] == ["views-0@[0,60)"]
     # From now on it is known again.
     land(landed, 0, 70)
     assert str(next_plan(landed, views(landed)).ranges()[0]) == "views-0@[70,72)"

@@ -233,7 +233,7 @@ def test_a_plan_notes_the_code_of_its_functions_and_goes_on_with_other_code(
     monkeypatch.setenv("COSET_IMPORTS", "noted_lab")
     ref = planned(store, lambda views: views.process(path, {"k": "VARCHAR", "v": "BIGINT"}, name="made"))
     _, plan = ref.load()
-    noted = plan.code_noted[path]
+    noted = plan.code[path]
     assert noted == code_of(path)
     assert changed_code(plan) == ()
     module.write_text("def doubled(table):\n    return table.slice(0)\n")

@@ -89,7 +89,7 @@ def test_files_that_expired_unread_are_a_loss_that_is_refused_with_its_range(los
 def test_a_loss_that_is_accepted_is_in_the_plan_the_verdict_and_the_report(lost: Store, tmp_path: Path) -> None:
     ref = published(lost, counted(lost, "dense"), tmp_path, LOST)
     ledger, plan = ref.load()
-    assert [str(loss) for loss in plan.lost] == ["views-0@[4,12)"]
+    assert [str(loss) for loss in plan.losses] == ["views-0@[4,12)"]
     assert (str(plan.ranges()[0]), plan.records) == ("views-0@[4,16)", 4)
     verdict = there(ledger.verdict(plan.batch))
     assert isinstance(verdict.why, Judged)
@@ -106,7 +106,7 @@ def test_a_loss_that_is_accepted_is_in_the_plan_the_verdict_and_the_report(lost:
     assert str(again.comparison(lost, backfill)) == "identical: 4 rows of 1 batch"
     # The next batch neither needs it nor minds it.
     land(lost, [16])
-    assert planned(lost, counted(lost, "dense"), LOST).lost == ()
+    assert planned(lost, counted(lost, "dense"), LOST).losses == ()
     assert str(planned(lost, counted(lost, "dense")).ranges()[0]) == "views-0@[16,17)"
 
 
@@ -137,7 +137,7 @@ def test_a_gap_between_unread_files_can_be_accepted_too(read: Store, tmp_path: P
     assert "gap: no file holds views-0@[6,9)" in refused(read).what
     settings = Settings.parse(accept_loss=["views-0@[6,9)"])
     _, plan = published(read, counted(read, "dense"), tmp_path, settings).load()
-    assert (str(plan.ranges()[0]), plan.records, [str(loss) for loss in plan.lost]) == (
+    assert (str(plan.ranges()[0]), plan.records, [str(loss) for loss in plan.losses]) == (
         "views-0@[4,10)",
         3,
         ["views-0@[6,9)"],
@@ -155,7 +155,7 @@ def test_a_sparse_stream_loses_files_as_others_do(read: Store, tmp_path: Path) -
     assert "[4,300) is lost" in refused(read, "sparse").what
     settings = Settings.parse(accept_loss=["views-0@[4,300)"])
     _, plan = published(read, counted(read, "sparse"), tmp_path, settings).load()
-    assert (plan.records, [str(loss) for loss in plan.lost]) == (4, ["views-0@[4,300)"])
+    assert (plan.records, [str(loss) for loss in plan.losses]) == (4, ["views-0@[4,300)"])
 
 
 def test_a_plan_that_gives_up_what_nobody_accepted_is_refused(lost: Store) -> None:
@@ -188,7 +188,7 @@ def test_on_the_command_line(lost: Store, tmp_path: Path) -> None:
         {"partition": {"stream": "views", "partition": 0}, "start": 4, "end": 12}
     ]
     plan = there(Ledger(lost, "counted").plan(1))
-    assert BatchRef.of(lost, plan).load()[1].lost == plan.lost
+    assert BatchRef.of(lost, plan).load()[1].losses == plan.losses
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ def test_a_burst_of_compaction_beside_nearly_dense_files_is_refused_until_it_is_
     assert planned(store, counted(store, declared)).records == 197
     plan = preview(counted(store), store, Settings.parse(accept_loss=[lost])).plan
     assert plan is not None
-    assert (plan.records, [str(loss) for loss in plan.lost]) == (197, ["views-0@[100,140)"])
+    assert (plan.records, [str(loss) for loss in plan.losses]) == (197, ["views-0@[100,140)"])
 
 
 def test_a_lost_file_of_a_stream_that_declares_as_much_is_a_warning_wherever_it_is_told(

@@ -93,7 +93,7 @@ def _text(seen: object) -> str | None:
 
 def mark_of(ref: BatchRef) -> Watermark:
     _, plan = ref.load()
-    (mark,) = plan.marks
+    (mark,) = plan.watermarks
     return mark
 
 

@@ -227,6 +227,6 @@ def test_a_plan_says_how_many_rows_its_tables_have(clicks: Clicks) -> None:
     clicks.batch(range(200), totals, now)
     clicks.arrive([1])
     ref = clicks.planned(totals, now)
-    assert ref.load()[1].rows_held == {"totals": 200, "now": 200}
+    assert ref.load()[1].held == {"totals": 200, "now": 200}
     (line,) = (line for line in steps.plan_page(ref).splitlines() if line.startswith("| totals | totals | upsert"))
     assert "| 200 |" in " ".join(line.split())

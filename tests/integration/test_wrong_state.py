@@ -150,7 +150,7 @@ def test_a_plan_whose_watermark_is_ahead_of_what_was_counted_is_refused(store: S
     clicks.land((A, 6), (B, 6))
 
     def hurried(plan: Plan) -> Plan:
-        (mark,) = plan.marks
+        (mark,) = plan.watermarks
         assert mark.time is not None
         return replace(plan, watermarks=(replace(mark, time=mark.time + 60 * 10**6),))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, digest, encode
@@ -82,5 +81,5 @@ def check(plans: list[Plan], ends: dict[tuple[str, int], int]) -> None:
     # The same is worked out of plans that remember nothing.
     walked = NOTHING
     for earlier in plans:
-        walked = walked.then(replace(earlier, remembered=UNSET).ends)
+        walked = walked.then(replace(earlier, remembered=None).ends)
     assert walked.remembered() == plan.remembered

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import UNSET
 
 from coset.sources.file_columns import type_named
 from coset.sources.formats.landed_file import LandedFile
@@ -43,7 +42,7 @@ FIRSTS = st.integers(0, 2**40)
 
 
 def opened(writer: Writer, rows: list[dict[str, Any]], first: int, counted: bool) -> LandedFile:
-    stream = checked(Stream("views", "s3://landing", "member", 1, counted=counted or UNSET, **writer.declared))
+    stream = checked(Stream("views", "s3://landing", "member", 1, counted=counted, **writer.declared))
     data = writer.write(rows, None if counted else first)
     return open_landed(stream, pa.BufferReader(data), first)
 

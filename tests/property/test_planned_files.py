@@ -12,7 +12,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from msgspec import UNSET
 
 from coset.sources.doubles import ComparedCopies, once
 from coset.sources.layouts import folder, listed
@@ -56,7 +55,7 @@ def plan_of(files: Sequence[InputFile], start: int, end: int, missing: int, gap:
     (stream,) = plan.streams
     first, second = stream.partitions
     second = replace(second, start=start, end=end, files=tuple(files), missing=missing, bytes=0)
-    declared = replace(stream.declared, sparse=UNSET if gap is None else Sparse(gap))
+    declared = replace(stream.declared, sparse=None if gap is None else Sparse(gap))
     return replace(plan, streams=(replace(stream, declared=declared, partitions=(first, second)),))
 
 

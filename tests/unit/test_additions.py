@@ -108,6 +108,15 @@ def _section(page: str, heading: str) -> str:
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
+@pytest.mark.parametrize(
+    "named", [r"(state|keeps|step)\.gap\b|\bgap: (timedelta\b|int = 0)", r"(?i)few_?nulls|Kind\.NULLS"]
+)
+def test_an_option_of_a_step_and_an_expectation_stand_in_few_files(named: str) -> None:
+    rooms = ("partitioning", "coset", "spark_jobs", "expectations")
+    files = [file for room in rooms for file in (DOCS.parent / room).rglob("*.py")]
+    assert 2 < sum(bool(re.search(named, file.read_text())) for file in files) < 6
+
+
 TESTS = Path(__file__).parents[1]
 
 

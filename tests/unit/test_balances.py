@@ -82,7 +82,7 @@ def test_the_gaps_of_all_batches_are_known_from_the_last_hundred(batches: tuple[
     assert asked(ledger)["plans"] < EVERY
     published = published_by(ledger, plans)
     skipped = [f"flights-3@[0,7) batch {plan.batch}" for plan in reversed(published) if plan.starts]
-    lost = [f"{offsets} batch {plan.batch}" for plan in reversed(published) for offsets in plan.lost]
+    lost = [f"{offsets} batch {plan.batch}" for plan in reversed(published) for offsets in plan.losses]
     assert len(lost) > 3 < len(skipped)
     told = [f"{gap.range} batch {gap.why.split('batch ')[1].split()[0]}" for gap in found]
     assert told == [*skipped, *lost]

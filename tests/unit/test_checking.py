@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec import UNSET
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.placement import JAVA, MURMUR2, KeyFormat, Placement
@@ -262,7 +261,7 @@ def test_the_log_of_another_partition_or_topic_is_found() -> None:
     source = KafkaSource(("broker:9092",))
 
     def from_broker(path: str, etag: str) -> Plan:
-        made = with_files(InputFile(path, 10, etag, 0, 250), source="kafka://broker:9092", sparse=UNSET)
+        made = with_files(InputFile(path, 10, etag, 0, 250), source="kafka://broker:9092", sparse=None)
         flights, planes = made.streams
         others = tuple(
             replace(each, files=(InputFile(source.uri("flights", each.partition), 10, "topic", 0, 250),))

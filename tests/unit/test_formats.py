@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as encryption
 import pytest
-from msgspec import UNSET
 
 from coset.sources.formats import avro, json_lines
 from coset.sources.formats.landed_file import LandedFile, Unreadable
@@ -38,7 +37,7 @@ PLAIN = next(writer for writer in WRITERS if str(writer) == "json-plain")
 
 
 def opened(writer: Writer, data: bytes, *, counted: bool = False) -> LandedFile:
-    stream = checked(Stream("views", "s3://landing", "member", 1, counted=counted or UNSET, **writer.declared))
+    stream = checked(Stream("views", "s3://landing", "member", 1, counted=counted, **writer.declared))
     return open_landed(stream, pa.BufferReader(data), 0)
 
 

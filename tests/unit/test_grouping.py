@@ -45,7 +45,7 @@ STICKY, ROBIN = "balanced-sticky", "round-robin"
 
 def plan(*groups: TaskGroup) -> Plan:
     """A plan of which only the task groups matter."""
-    return Plan("sums", 3, None, "0", (), (), (), groups, key_sample=1)
+    return Plan("sums", 3, None, "0", (), (), (), groups, 1, STICKY, (), {})
 
 
 def test_groups_are_numbered_on_hold_tasks_in_order_and_are_never_more_than_these() -> None:

@@ -20,7 +20,7 @@ from expectations.key_hashes import murmur2_of
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, murmur2, placement_hash, read_key
 from partitioning.model.placement import ICEBERG, KNOWN_HASHES, MURMUR3, hash_findings
-from spark_jobs.engine import hashing
+from spark_jobs.engine import compiled_hashes
 from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
 from spark_jobs.engine.residues import all_among, among, is_one_of, residues, rows_among, rows_by_residue, rows_of
 
@@ -135,7 +135,7 @@ def test_for_each_width_of_offsets_a_hash_is_compiled_once() -> None:
     texts = ["b", "", "ab"]
     for array in (pa.array(texts), pa.array(texts, pa.large_string()), pa.array([], pa.string()), pa.array([1, 2])):
         placement_hashes(array, "long" if pa.types.is_integer(array.type) else "string")
-    starts = [str(signature[0]) for signature in hashing._murmur2_all.signatures]
+    starts = [str(signature[0]) for signature in compiled_hashes.murmur2.signatures]
     assert sorted(starts) == ["readonly array(int32, 1d, C)", "readonly array(int64, 1d, C)"]
 
 

@@ -13,7 +13,6 @@ import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from msgspec import UNSET
 from pyspark import SparkConf
 
 from coset.sources.kafka.cluster import Cluster
@@ -43,7 +42,7 @@ def test_a_stream_is_read_from_the_brokers_that_its_source_names_and_a_landed_on
     assert (stream.sparse, stream.counted_by_plan) == (BY_THE_BROKER, False)
     assert checked(stream) == stream
     stream = declared("s3://landing/topics", format="parquet", columns=None)
-    assert (stream.sparse, stream.schema, stream.counted_by_plan) == (UNSET, UNSET, True)
+    assert (stream.sparse, stream.schema, stream.counted_by_plan) == (None, "", True)
 
 
 def test_the_pages_example_is_such_a_stream() -> None:

@@ -19,7 +19,7 @@ from tests.memory_store import MemoryStore
 
 REFS = [TaskRef("views", number) for number in range(6)]
 GROUPS = tuple(TaskGroup(number, (*REFS[2 * number : 2 * number + 2],), 0, 0) for number in range(3))
-PLAN = Plan("sums", 3, None, "0", (), (), (), GROUPS, key_sample=1)
+PLAN = Plan("sums", 3, None, "0", (), (), (), GROUPS, 1, "balanced-sticky", (), {})
 OLDER = "sums/locality/3/group-0.json"
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 import pandas as pd
 import pyarrow as pa
@@ -25,7 +24,7 @@ from partitioning.commands import Replan
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import all_left, receipts
 from partitioning.documents.store import at_once
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, Gap
 from partitioning.model.leaving import Left, leavings, partitions_of
@@ -107,8 +106,7 @@ def _kept_aside(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> _Kept:
             place = task.stage, row["stream"], row["partition"]
             count, digest = kept.get(place, (0, 0))
             kept[place] = count + 1, (digest + offset_digest(row["offset"])) % MODULUS
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return kept
 
 
@@ -146,8 +144,6 @@ def _expected(plan: Plan, left: Left, read: Input) -> Iterator[_Expected]:
                 place = read.name, written.partition, False, NullKeys.OWN_TASK, ""
                 digest = _text(range_digest(written.start, written.end))
                 yield _Expected(*place, written.start, written.end, written.end - written.start, digest)
-        case _:
-            assert_never(read)
 
 
 def _coverage_row(
@@ -257,8 +253,6 @@ def second_look(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, 
             case IcebergSource():
                 # Its rows are counted, without gaps.
                 pass
-            case _:
-                assert_never(stream.declared.origin)
 
 
 def _landed(plan: Plan, stream: PlannedStream) -> Iterator[dict[str, object]]:

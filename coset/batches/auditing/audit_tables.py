@@ -15,7 +15,7 @@ from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Run, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import at_once
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 
@@ -108,8 +108,7 @@ def load_some(ledger: Ledger, plan: Plan, attempt: int, *names: str) -> dict[str
         if not table.schema.equals(schema):
             findings.append(_audit_again(ledger, "the audit table has the columns of another version", key))
         tables[name] = table.to_pandas(use_threads=False)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return tables
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +14,7 @@ from coset.sources.s3 import reaching
 from partitioning.commands import Replan, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import at_once
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.hashes import hash_of, homes_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.graph import Op, quote, waiting
@@ -173,8 +172,7 @@ def judged_keys(ledger: Ledger, plan: Plan, read: Iterable[Receipt]) -> pa.Table
             what = f"task {task.task} sampled {sum(expected.values()):,} keys, its file holds {len(table):,} others"
             findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task, keys=len(table)))
         tables.append(table)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return _worst_first(pa.concat_tables(tables) if tables else TABLES["keys"].empty_table())
 
 
@@ -267,8 +265,6 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
             residue = _hash(read, offender) % stage.cosets
             owner = next((other.task for other in stage.tasks if residue in other.owns), "none")
             return f"{says}, belongs to task {owner} of {len(stage.tasks)}, but task {task.task} took it"
-        case _:
-            assert_never(offender.violation)
 
 
 def _signed_zero(read: Input, offender: Offender) -> str:

@@ -114,7 +114,7 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
         assert stored is not None
         settings = _going_on(pipeline, asked.settings) if pairs else asked.settings
         plan = planned_again(pipeline, again, batch, settings, request)
-        pairs.append((stored, replace(plan, anew=UNSET, on=UNSET, accepted=UNSET) if pairs else plan))
+        pairs.append((stored, replace(plan, anew=(), on=(), accepted={}) if pairs else plan))
     if not asked.repaired:
         anew = commands.BackfillAsking(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
         findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), anew))
@@ -160,7 +160,7 @@ def _as_accepted(last: Plan, behind: Iterable[tuple[Plan, tuple[ChangedQuery, ..
     """The last plan of a backfill, which somebody asked for, with the tables that batches behind it have rows of too,
     of another query."""
     since = {each.write.table: plan.batch for plan, changed in behind for each in changed}
-    return replace(last, accepted=(since | last.accepted_by_name) or UNSET)
+    return replace(last, accepted=since | last.accepted)
 
 
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:

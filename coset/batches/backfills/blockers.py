@@ -107,15 +107,15 @@ def _unlike(
     settings = Settings.read(backfill.settings, str(backfill))
     asked = {*settings.go_on, *settings.begin_anew}
     lost = {write.declared.table for write in gone.writes()} - {write.declared.table for write in last.writes()}
-    asks = keeping(last) | lost | last.accepted_by_name.keys()
+    asks = keeping(last) | lost | last.accepted.keys()
     for plan, tables in first_behind(ledger, layers, last.batch, asks):
         yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(tables & lost))
-        for table in sorted(tables & last.accepted_by_name.keys() - plan.accepted_by_name.keys() - asked):
-            since = last.accepted_by_name[table]
+        for table in sorted(tables & last.accepted.keys() - plan.accepted.keys() - asked):
+            since = last.accepted[table]
             why = f"it was taken as it is in batch {since}, and this batch went on from what makes it whole"
             yield plan, table, why
         for each in unlike(last, plan, tables):
-            if each.write.table not in asked and plan.accepted_by_name.get(each.write.table) != plan.batch:
+            if each.write.table not in asked and plan.accepted.get(each.write.table) != plan.batch:
                 yield plan, each.write.table, f"{each} from batch {last.batch} to this one"
     put = [n for n, swap in enumerate(decided) if (swap.backfill, swap.turn) == (backfill.number, SwapKind.SWAP)]
     then = Layers(store, backfill.pipeline, decided[: put[-1]]) if put and to is SwapKind.UNDO else None
@@ -125,7 +125,7 @@ def _unlike(
         if then is not None and then.names(plan.batch)[-1] == layers.names(plan.batch)[-1]:
             continue
         for each in unlike(plan, first, tables):
-            if each.write.table not in named and first.accepted_by_name.get(each.write.table) != first.batch:
+            if each.write.table not in named and first.accepted.get(each.write.table) != first.batch:
                 yield plan, each.write.table, f"{each} from this batch to batch {first.batch}"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
-from typing import assert_never
 
 from coset.batches.publication import check_files
 from coset.batches.tables.exchanged import Exchange, check_held, check_kept, check_version
@@ -47,8 +46,6 @@ class Layers:
                     names.pop()
                 case SwapKind.CANCEL:
                     pass
-                case _:
-                    assert_never(swap.turn)
 
     def names(self, batch: int) -> Sequence[str]:
         """The names of a batch's layers, the lowest first."""

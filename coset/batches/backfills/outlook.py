@@ -109,7 +109,7 @@ def _lost(ledger: Ledger, known: LedgerBalance) -> Iterator[Gap]:
     """The offsets that were gone before a batch read them, whose loss somebody accepted. Backfills have their own."""
     exchanged = in_force(ledger.store, ledger.pipeline).exchanged()
     again = ((batch, Ledger(ledger.store, name).plan(batch)) for batch, name in exchanged.items())
-    of_backfills = [LeftOut(offsets, batch) for batch, plan in again if plan for offsets in plan.lost]
+    of_backfills = [LeftOut(offsets, batch) for batch, plan in again if plan for offsets in plan.losses]
     for lost in _newest_first((*(lost for lost in known.lost if lost.batch not in exchanged), *of_backfills)):
         why = f"they were gone when batch {lost.batch} was planned"
         yield Gap(lost.offsets, why, "nothing reads them: they are lost")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import assert_never
 
 from coset.batches.backfills.outlook import Outlook, outlook
 from coset.batches.backfills.repaired import input_changes
@@ -289,8 +288,6 @@ def _said(decided: Swap) -> str:
             what = "It was taken back: readers see the rows of before it"
         case SwapKind.CANCEL:
             what = "It was cancelled: readers never saw its rows"
-        case _:
-            assert_never(decided.turn)
     return f"{what}. {decided.who}, {decided.at}" + (f": {decided.why}" if decided.why else "")
 
 
@@ -311,5 +308,3 @@ def _then(found: Comparison, decided: Swap | None) -> Then:
             return put, " puts it in place again"
         case SwapKind.CANCEL:
             return ""
-        case _:
-            assert_never(decided.turn)

@@ -76,7 +76,7 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     results = _columns(then, stored, ledger)
     # A preview has not run the batch before it, whose rows the backfill reads by the names of now.
     goes_on = before is not None and (batch == asked.first or before.pipeline == ledger.pipeline)
-    read = before.ends.without(stored.forgot) if before and goes_on else NOTHING
+    read = before.ends.without(stored.forgotten) if before and goes_on else NOTHING
     if wrong := [*misread(then, replayed(stored), results, read)]:
         raise Refused(*wrong)
     plan = plan_arrived(
@@ -88,14 +88,14 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
         published=before,
         shown=_shown(ledger, before),
         ends=ends,
-        forgotten=stored.forgot,
+        forgotten=stored.forgotten,
         # The losses of the first run stay accepted, so that they are not unexplained gaps.
-        settings=replace(settings, accept_loss=stored.lost),
+        settings=replace(settings, accept_loss=stored.losses),
         statistics=statistics(Attempt.published(Ledger(ledger.store, before.pipeline), before)) if before else None,
         kept=kept_by(source, before) if before else None,
         named=ledger.pipeline,
         day_end=_day_end(stored),
-        as_of=stored.as_of if isinstance(stored.as_of, int) else None,
+        as_of=stored.as_of,
         earlier=lambda batch: _goes_on_from(ledger, batch)[1],
         engine=engine(then.graph, [column for stream in stored.streams for column in stream.columns], before),
     )
@@ -125,7 +125,7 @@ def _from_before(finding: Finding, pipeline: Pipeline, batch: int) -> Finding:
 
 def _day_end(stored: Plan) -> int | None:
     """The end of the day by which a batch goes: of its own, or of this one if it did not go by times at first."""
-    if isinstance(stored.day_end, int):
+    if stored.day_end is not None:
         return stored.day_end
     return None if goes_by_times(graph_of(stored)) else end_of_day()
 
@@ -189,11 +189,11 @@ def _streams(pipeline: Pipeline, stored: Plan, anew: BackfillAsking) -> tuple[Pl
 def _untyped(stream: Stream, read: PlannedStream | None, stored: Plan, anew: BackfillAsking) -> Iterator[Finding]:
     """A finding for each column of a type that is none, or whose cast is not declared any more: then only its files say
     which type it had."""
-    yield from typeless(stream, {**(stream.columns or {}), **stream.casts})
+    yield from typeless(stream, {**stream.columns, **stream.cast})
     if read is None:
         return
-    for name in sorted(read.declared.casts.keys() - stream.casts.keys() - (read.declared.columns or {}).keys()):
-        kind = read.declared.casts[name]
+    for name in sorted(read.declared.cast.keys() - stream.cast.keys() - read.declared.columns.keys()):
+        kind = read.declared.cast[name]
         what = f"column {name!r} was cast to {kind} by that batch, which is not declared any more"
         declares = f'declare it: `cast={{"{name}": "{kind}"}}`'
         landed = isinstance(stream.origin, LandedSource)
@@ -221,7 +221,7 @@ def uncast(pipeline: Pipeline, ends: Ends) -> Iterator[Finding]:
     for stream in pipeline.streams:
         read = ends.stream(stream.name)
         known = [*(column.name for column in read.columns), *read.untyped] if read else []
-        for name in sorted(stream.casts.keys() - {*known}) if known else ():
+        for name in sorted(stream.cast.keys() - {*known}) if known else ():
             what = f"there is no column {name!r} to cast in what batches have read"
             where, then = f"stream {stream.name!r}", f"correct its name; there are {', '.join(known)}"
             yield Finding.of(Kind.DECLARATION, what, where, then, name=name)
@@ -229,9 +229,9 @@ def uncast(pipeline: Pipeline, ends: Ends) -> Iterator[Finding]:
 
 def _by_type_of_now(pipeline: Pipeline, ends: Ends) -> Ends:
     """The ends without the columns of streams whose types are declared otherwise since."""
-    now = {stream.name: (stream.casts, stream.columns) for stream in pipeline.streams}
+    now = {stream.name: (stream.cast, stream.columns) for stream in pipeline.streams}
     streams = (
-        read if now.get(read.name) == (read.declared.casts, read.declared.columns) else replace(read, columns=())
+        read if now.get(read.name) == (read.declared.cast, read.declared.columns) else replace(read, columns=())
         for read in ends.streams
     )
     return replace(ends, streams=tuple(streams))
@@ -240,8 +240,8 @@ def _by_type_of_now(pipeline: Pipeline, ends: Ends) -> Ends:
 def _as_declared(stream: Stream, read: PlannedStream) -> PlannedStream:
     """The stream that a batch read, with the columns and types that are declared of it now."""
     lies = _as_it_lay(stream, read.declared)
-    were, are = read.declared.columns or {}, lies.columns or {}
-    types = types_named({**are, **lies.casts})
+    were, are = read.declared.columns, lies.columns
+    types = types_named({**are, **lies.cast})
     stay = {column.name: column.type for column in read.columns if column.name not in were.keys() - are.keys()}
     known = {*stay, *are, *read.untyped}
     columns = stay | {name: kind for name, kind in types.items() if name in known}
@@ -254,6 +254,6 @@ def _as_it_lay(stream: Stream, then: Stream) -> Stream:
     if isinstance(stream.origin, KafkaSource) and isinstance(then.origin, KafkaSource):
         return stream
     lay = replace(stream, source=then.source, layout=then.layout, offset=then.offset, counted=then.counted)
-    if stream.written_as is then.written_as:
+    if stream.format is then.format:
         return lay
     return replace(lay, format=then.format, columns=then.columns, schema=then.schema)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import UNSET
-
 from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
@@ -56,7 +54,7 @@ def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequen
         streams.append(PlannedStream(declared[stream.name], *columns, untyped=found.untyped))
     if findings:
         raise Refused(*findings)
-    return replace(stored, streams=tuple(streams), losses=tuple(missing) or UNSET)
+    return replace(stored, streams=tuple(streams), losses=tuple(missing))
 
 
 def _with_files(planned: PlannedPartition, found: DiscoveredPartition) -> PlannedPartition:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
-from msgspec import UNSET
-
 from coset.batches.backfills.blockers import newest_dependent, turn_blockers
 from coset.batches.backfills.effects import Effect, Layers, check_possible, effect_of
 from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
@@ -59,8 +57,8 @@ def newest_shown(store: Store, pipeline: str, batch: int, decided: Iterable[Swap
     layers = in_force(store, pipeline, decided)
     shown, lasts = layers.top(batch).plan(batch), {name: each for each, name in layers.exchanged().items()}
     plans = (Ledger(store, name).plan(each) for name, each in lasts.items())
-    taken = {table: since for plan in (*plans, shown) if plan for table, since in plan.accepted_by_name.items()}
-    return replace(shown, accepted=taken or UNSET) if shown else None
+    taken = {table: since for plan in (*plans, shown) if plan for table, since in plan.accepted.items()}
+    return replace(shown, accepted=taken) if shown else None
 
 
 def finish(store: Store, pipeline: str) -> Swapped | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import assert_never
 
 from coset.batches.runners.runner import Runner, RunnerKind, TellOf
 from partitioning.errors import Refused
@@ -51,8 +50,6 @@ def runner(
             from coset.batches.runners.local import Local  # noqa: PLC0415
 
             return Local(memory=memory)
-        case _:
-            assert_never(kind)
 
 
 def _master(kind: RunnerKind, master: str) -> str:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 
 # The settings of an environment, as words `name=value` for a shell.
@@ -51,8 +51,7 @@ def checked(settings: Mapping[str, object], where: str) -> dict[str, str]:
     value, if it is not for users, or if it holds a secret."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
     findings = [finding for name, value in texts.items() for finding in _wrong(name, value, where)]
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return texts
 
 

@@ -29,7 +29,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from coset.batches.runners.given_settings import Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.imports import ALLOWED, is_allowed
 from partitioning.kinds import Kind
 from spark_jobs.worker_code import Code, installed
@@ -151,8 +151,7 @@ def pack(file: Path, also: Iterable[str] = ()) -> Code:
         found.update(files)
         if not files:
             missing.append(_missing(f"the module {module}", module))
-    if missing:
-        raise Refused(*missing)
+    refuse(missing)
     try:
         with tarfile.open(file, "w:gz", compresslevel=1) as archive:
             for place, path in sorted(found.items()):

@@ -24,7 +24,7 @@ from coset.batches.runners.children import is_loopback
 from coset.batches.runners.given_settings import Settings, checked, of_environment, of_file
 from coset.batches.runners.runner import KUBERNETES
 from coset.sources.copies import FOLDER, MOST
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.imports import ALLOWED
 from partitioning.kinds import Kind
 from partitioning.model import sources
@@ -201,5 +201,4 @@ def check_reach(batch: BatchRef, master: str) -> None:
         for what, root in folders.items()
         if root.startswith(sources.FOLDER)
     ]
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)

@@ -17,7 +17,7 @@ from coset.batches.tables.logs import RESTORE, Logs, missing, opened
 from coset.batches.tables.others import taken_out
 from coset.sources.files import Files
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Write
@@ -83,8 +83,7 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
         else:
             paths = [path for path, _ in files_held(log, held_in(log), batch, ledger.pipeline, files)]
     there = [f"{where}/{path}" for path in paths]
-    if gone := missing(there):
-        raise Refused(*gone)
+    refuse(missing(there))
     return there
 
 

@@ -21,7 +21,7 @@ from coset.sources.files import Files
 from coset.sources.plain_arrays import is_nested
 from coset.sources.s3 import storage_options, store_error
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.plan import PlannedWrite
@@ -223,8 +223,7 @@ def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
     findings = [
         _other_column(name, kind, wanted.get(name), where) for name, kind in held.items() if kind != wanted.get(name)
     ]
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
 
 
 def _other_column(name: str, kind: pa.DataType, wanted: pa.DataType | None, where: str) -> Finding:
@@ -331,8 +330,7 @@ def check_storable(write: PlannedWrite) -> None:
         for each in write.declared.comments
         if each.column not in there
     ]
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
 
 
 def check_table(store: Store, write: PlannedWrite, pipeline: str, logs: Logs | None = None) -> None:

@@ -27,7 +27,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import AcceptChanges, HandOver, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Write
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
@@ -79,8 +79,7 @@ def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: 
         with opened(folder(store, write.table), logs) as table:
             if table is not None:
                 findings.extend(_changes(table, write, pipeline))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
 
 
 def changes(table: TableLog, write: Write, pipeline: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import numbered
 from partitioning.documents.stores import SplitStore, check_first_use, store_at
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.root_names import STORE_ID, TABLES, TablesAt, tables_at_key, usual_tables
@@ -63,8 +63,7 @@ def move(store: SplitStore, to: str, why: str) -> SplitStore:
         return store
     names = sorted(name for name in pipelines_in(store) if pipeline_of(name) is None)
     findings = [each for name in names for each in _unlike(store, name, new)]
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return _put(store, new, why)
 
 

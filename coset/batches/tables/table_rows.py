@@ -75,7 +75,7 @@ def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) 
     rows here: its result is compared before it is put in place.
     """
     rows = list[dict[str, object]]()
-    asked = {*plan.allowed.named, *(plan.anew if isinstance(plan.anew, tuple) else ())}
+    asked = {*plan.allowance.named, *plan.anew}
     for write in plan.writes() if ledger.original is None else ():
         table = write.declared.table
         if write.declared.mode.only_adds:

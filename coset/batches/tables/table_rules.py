@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Field
 from coset.batches.tables.live_files import VARIANTS, VECTORS
 from coset.sources.s3 import in_python
 from partitioning.commands import Repeat, Then
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from spark_jobs.tables.table_schema import RESIDUE
 
@@ -33,8 +33,7 @@ def check_rules(table: DeltaTable, *, takes: bool) -> None:
 
     `takes` says whether the commit removes rows or only adds some.
     """
-    if findings := tuple(_broken(table, takes=takes)):
-        raise Refused(*findings)
+    refuse(_broken(table, takes=takes))
 
 
 def _broken(table: DeltaTable, *, takes: bool) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import UNSET
 
 from coset.sources.file_columns import FileColumns, columns_of
 from coset.sources.formats.change_rows import (
@@ -82,7 +81,7 @@ class ChangeLines:
 
     def _check_schemas(self, block: bytes, schema: pa.Schema) -> None:
         """Raises UnusableRecord if a line's schema says of a column that its values are none of what is declared."""
-        if _SCHEMA not in block or "schema" in schema.names or self._form is UNSET:
+        if _SCHEMA not in block or "schema" in schema.names or self._form is None:
             return
         for said in {line.partition(_BEFORE_PAYLOAD)[0] for line in block.split(b"\n") if line.startswith(_SCHEMA)}:
             check_said(fields_of(json.loads(said + b"}"), self._form), schema)
@@ -238,7 +237,7 @@ class ChangeRecords:
                 raise Unreadable(f"there is no column {name!r} of the key", f"name it in key=; there are {there}")
         said = self._events.avro_schema
         try:
-            check_said(fields_of_avro(said, form) if said and form is not UNSET else {}, wanted)
+            check_said(fields_of_avro(said, form) if said and form is not None else {}, wanted)
         except UnusableRecord as error:
             raise Unreadable(str(error), error.then) from error
         return [*parts, *offset]

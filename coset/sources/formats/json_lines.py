@@ -40,16 +40,16 @@ from partitioning.model.streams import Column, Stream
 def declared_schema(stream: Stream) -> pa.Schema:
     """The declared columns and the offset, whose type is implied. All of them can be declared."""
     of_keys = {*(key_parts(stream.key) if stream.key_bytes else ()), *columns_beside(stream)}
-    declared = (stream.columns or {}).items()
+    declared = stream.columns.items()
     columns = [Column(name, type_named(kind) or kind) for name, kind in declared if name not in of_keys]
-    if not stream.counted and stream.offset not in (stream.columns or {}):
+    if not stream.counted and stream.offset not in stream.columns:
         columns.append(Column(stream.offset, OFFSET_TYPE))
     return arrow_schema(tuple(columns))
 
 
 def undeclarable(stream: Stream, holds: Callable[[Column], bool] | None = None) -> Iterator[Finding]:
     """The declared columns whose type does not exist, or of which the stream's records have no values."""
-    for name, written in (stream.columns or {}).items():
+    for name, written in stream.columns.items():
         kind, where = type_named(written), f"stream {stream.name!r}"
         if kind is None:
             what = f"column {name!r} is declared as {written!r}, which is no type"
@@ -58,7 +58,7 @@ def undeclarable(stream: Stream, holds: Callable[[Column], bool] | None = None) 
             then = "declare it as VARCHAR, DECIMAL or another type that JSON writes, and convert it in SQL"
             if stream.changes:
                 then = "declare it as Debezium writes it, INTEGER[] if these are days, and convert it in SQL"
-            what = f"column {name!r} is declared as {kind}, which is not read from {stream.written_as.noun}"
+            what = f"column {name!r} is declared as {kind}, which is not read from {stream.format.noun}"
             yield Finding.of(Kind.DECLARATION, what, where, then, name=name, kind=kind)
 
 

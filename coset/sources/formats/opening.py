@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import assert_never
 
 import pyarrow as pa
 
@@ -47,7 +46,7 @@ def opened(stream: Stream, files: Files, uri: str, first: int, keys: str = "") -
 
 
 def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory) -> LandedFile:
-    match stream.written_as:
+    match stream.format:
         case Format.PARQUET:
             rows = ParquetRows(source, stream.offset, memory)
             return ChangeRecords(rows, stream) if stream.changes else rows
@@ -61,8 +60,6 @@ def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory)
             return JsonRows(source, stream.offset, schema, parse)
         case Format.BYTES:
             raise AssertionError(stream)
-        case _ as never:
-            assert_never(never)
 
 
 def open_keys(
@@ -76,14 +73,12 @@ def open_keys(
         case Format.AVRO:
             return AvroKeys(source, name)
         case Format.JSON:
-            declared = (stream.columns or {}).items()
-            wanted = columns_beside(stream) or tuple(stream.columns or ())
+            declared = stream.columns.items()
+            wanted = columns_beside(stream) or tuple(stream.columns)
             columns = tuple(Column(each, type_named(kind) or kind) for each, kind in declared if each in wanted)
             return JsonKeys(source, name, arrow_schema(columns))
         case Format.BYTES:
             raise AssertionError(stream)
-        case _ as never:
-            assert_never(never)
 
 
 def begins(head: bytes) -> Format | None:
@@ -106,12 +101,10 @@ def endings(written_as: Format) -> str:
             return rf"\.jsonl?{ENDINGS}"
         case Format.BYTES:
             raise AssertionError(written_as)
-        case _:
-            assert_never(written_as)
 
 
 def undeclared(stream: Stream) -> Iterator[Finding]:
     """What is wrong with the declared columns of a stream."""
     if stream.columns:
-        have_values = partial(changes_have_values, typed=stream.written_as.has_types)
+        have_values = partial(changes_have_values, typed=stream.format.has_types)
         yield from undeclarable(stream, have_values if stream.changes else None)

@@ -11,18 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from msgspec import UnsetType
 
 from coset.sources.file_columns import UnknownType, columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
 from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, ids_in
-from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
-from coset.sources.iceberg.snapshots import PIPELINE, FoundRows, History, ReadSnapshot
+from coset.sources.iceberg.declared_tables import KEYS, NO_KEY, format_of, loaded
+from coset.sources.iceberg.named_catalogue import catalogue_errors
+from coset.sources.iceberg.snapshots import FoundRows, History, ReadSnapshot
 from coset.sources.plain_arrays import bare_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Forget, Then
@@ -31,7 +30,7 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.failure import together
 from partitioning.model.offsets import Span
-from partitioning.model.placement import KeyFormat, bucket_hash
+from partitioning.model.placement import KeyFormat
 from partitioning.model.read_ends import NOTHING, End, Ends
 from partitioning.model.sources import FOLDER, IcebergSource
 from partitioning.model.stage_inputs import PlannedStream
@@ -43,20 +42,6 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
-# The types of Iceberg's that keys have, by their format.
-_KEYS = {
-    KeyFormat.STRING: ("string",),
-    KeyFormat.LONG: ("int", "long"),
-    KeyFormat.UUID: ("uuid",),
-    KeyFormat.BYTES: ("binary", "fixed"),
-    KeyFormat.INT: (),
-    KeyFormat.DOUBLE: (),
-}
-# Of how many rows it is seen whether a key has several.
-_MOST_LOOKED_AT = 1_000_000
-_NOT_UNIQUE = "several rows have the same key, so it is no table by any column: a stream of it is refused once rows go"
-_NO_KEY = "name another key column: keys are text, whole numbers, uuids or bytes"
-
 
 def discover(stream: Stream, source: IcebergSource, ends: Ends = NOTHING) -> Discovered:
     """What was added to a table behind `ends`, and its columns.
@@ -66,74 +51,7 @@ def discover(stream: Stream, source: IcebergSource, ends: Ends = NOTHING) -> Dis
     """
     where = source.uri(stream.name)
     with catalogue_errors(where, AGAIN):
-        return _Discovery(stream, _loaded(stream, source, where), where, ends).run()
-
-
-def declared(name: str, source: str) -> tuple[Stream, str]:
-    """The stream that a table is, by its buckets; without any, one partition, with the first column that can be a key.
-    If rows of it went, or rows are known by a column, it is a table by a column that no two rows have alike. Then also
-    why, or why it is none.
-
-    Raises as `discover`, and Refused if no column can be a key.
-    """
-    from pyiceberg.transforms import BucketTransform  # noqa: PLC0415  an extra
-
-    place = IcebergSource(source.partition("://")[2])
-    where = place.uri(name)
-    with catalogue_errors(where, AGAIN):
-        table = _loaded(Stream(name, source, "", 1), place, where)
-    keys = {
-        field.field_id: (field.name, fits)
-        for field in table.schema().fields
-        if (fits := _format_of(str(field.field_type)))
-    }
-    buckets = {
-        field.source_id: field.transform.num_buckets
-        for field in table.spec().fields
-        if isinstance(field.transform, BucketTransform) and field.source_id in keys
-    }
-    if not keys:
-        what, then = f"{name}: no column can be a key", _NO_KEY
-        raise Refused.of(Kind.STREAM_COLUMNS, what, where, then, stream=name)
-    known_by = keys.keys() & {*table.schema().identifier_field_ids}
-    numbers, unique, why = sorted(keys, key=lambda each: each not in buckets), None, ""
-    if said := _may_go(table, is_known=len(known_by) == 1):
-        numbers.sort(key=lambda each: each not in known_by)
-        with catalogue_errors(where, AGAIN):
-            unique = next((each for each in numbers if _is_unique(table, keys[each][0])), None)
-        shown = unique and f"no two rows have one {keys[unique][0]}, so it can be read as a table"
-        why = f"{said}; {shown or _NOT_UNIQUE}"
-    number = unique or numbers[0]
-    key, key_format = keys[number]
-    of_key = key, buckets.get(number, 1), key_format
-    stream = Stream(name, source, *of_key, hash=bucket_hash(key_format), counted=True)
-    if stream.offset in (names := {each.name.lower() for each in table.schema().fields}):
-        stream = replace(stream, offset=next(free for n in count() if (free := f"_position{'_' * n}") not in names))
-    return stream if unique is None else replace(stream, table=True, kept=True), why
-
-
-def _may_go(table: Table, *, is_known: bool) -> str:
-    """Why rows of a table may go. Empty if nothing says so."""
-    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415  an extra
-
-    newest = table.current_snapshot()
-    if newest and newest.summary and PIPELINE in newest.summary.additional_properties:
-        return "It follows a result table of Coset"
-    if any(
-        each.summary and each.summary.operation in {Operation.OVERWRITE, Operation.DELETE} for each in table.snapshots()
-    ):
-        return "Its snapshots delete or overwrite rows"
-    return "It has a column by which rows are known" if is_known else ""
-
-
-def _is_unique(table: Table, name: str) -> bool:
-    """Whether a column has a value in each row, and none in two: of the first rows, if there are many."""
-    try:
-        rows = table.scan(selected_fields=(name,), limit=_MOST_LOOKED_AT).to_arrow().column(name)
-    except ValueError:
-        # PyIceberg reads no equality deletes. Discovery names what of that is there.
-        return False
-    return not rows.null_count and len(rows.unique()) == len(rows)
+        return _Discovery(stream, loaded(stream, source, where), where, ends).run()
 
 
 def columns_now(stream: PlannedStream, source: IcebergSource) -> PlannedStream:
@@ -145,33 +63,17 @@ def columns_now(stream: PlannedStream, source: IcebergSource) -> PlannedStream:
     where = source.uri(stream.name)
     with catalogue_errors(where, AGAIN):
         try:
-            table = _loaded(stream.declared, source, where)
+            table = loaded(stream.declared, source, where)
         except Refused as refusal:
             if any(found.kind is not Kind.TOPIC_UNKNOWN for found in refusal.findings):
                 raise
             return stream
-    if isinstance(stream.ids, UnsetType) or not stream.topic.startswith(str(table.metadata.table_uuid)):
+    if not stream.ids or not stream.topic.startswith(str(table.metadata.table_uuid)):
         return stream
     now, names = _Discovery(stream.declared, table, where, NOTHING), {each: name for name, each in stream.ids.items()}
     lacking = (each.name for each in now.columns if names.get(now.ids.get(each.name, 0)) in {None, *stream.lacking})
     lacks = tuple(name for name in lacking if name in now.ids)
     return replace(stream, columns=now.columns, ids=now.ids, required=now.required, lacking=lacks)
-
-
-def _format_of(kind: str) -> KeyFormat | None:
-    """The format of keys of a type of Iceberg's. None if no key has it."""
-    return next((each for each, names in _KEYS.items() if kind.startswith(names)), None)
-
-
-def _loaded(stream: Stream, source: IcebergSource, where: str) -> Table:
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415  an extra
-
-    try:
-        return catalogue(source.catalogue).load_table(source.identifier(stream.name))
-    except (NoSuchNamespaceError, NoSuchTableError):
-        then = "correct the name of the stream, or source=, which is iceberg://catalogue.namespace"
-        what = f"{stream.name}: the catalogue {source.catalogue} has no table {source.identifier(stream.name)}"
-        raise Refused.of(Kind.TOPIC_UNKNOWN, what, where, then, stream=stream.name) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,13 +310,13 @@ class _Discovery:
 
     def _column_findings(self) -> Iterator[Finding]:
         stream, types = self._stream, {field.name: str(field.field_type) for field in self._schema.fields}
-        wanted = _KEYS[stream.key_format]
+        wanted = KEYS[stream.key_format]
         if stream.key not in types:
             then = f"declare the right one; there are {', '.join(types)}"
             yield self._found(Kind.STREAM_COLUMNS, f"there is no key column {stream.key!r}", then, name=stream.key)
         elif not types[stream.key].startswith(wanted):
             kind = types[stream.key]
-            fits = _format_of(kind)
+            fits = format_of(kind)
             what = f"key column {stream.key!r} is {kind}, and key_format={stream.key_format.value!r} is declared"
             then = f"declare key_format={fits.value!r}" if fits else self._other_key()
             yield self._found(Kind.STREAM_COLUMNS, what, then, name=stream.key, type=kind)
@@ -440,10 +342,10 @@ class _Discovery:
     def _other_key(self) -> str:
         """What to do about a key of a type that no key has."""
         key = self._stream.key
-        others = ((each.name, _format_of(str(each.field_type))) for each in self._schema.fields)
+        others = ((each.name, format_of(str(each.field_type))) for each in self._schema.fields)
         other, fits = next(((name, fits) for name, fits in others if fits), ("", None))
         if self._stream.table or fits is None:
-            return f"{_NO_KEY}; let the table's engine add one, as CAST({key} AS STRING)"
+            return f"{NO_KEY}; let the table's engine add one, as CAST({key} AS STRING)"
         words = f", key_format={fits.value!r}" * (fits is not KeyFormat.STRING)
         return f"declare key={other!r}, partitions=1{words}, and behind it .rekey('{key}_key', sql='{key}::VARCHAR')"
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
-from msgspec import UNSET
 
 from coset.sources.formats.change_events import without_schema
 from coset.sources.formats.changes_seen import form_in, types_in
@@ -56,7 +55,7 @@ def look(source: KafkaSource, uri: str, name: str) -> SeenTopic:
     values, keys = [message.value() for message in messages], [message.key() for message in messages]
     written_as, form, columns, left_out = _values(values, name)
     key = "key" if "key" not in columns else "record_key"
-    stream = Stream(name, uri, key, partitions, format=written_as, columns=columns or UNSET)
+    stream = Stream(name, uri, key, partitions, format=written_as, columns=columns)
     sample = {key: plain_keys(keys)}
     if form:
         stream = replace(stream, changes=form, columns={**columns, DELETED: "BOOLEAN"})

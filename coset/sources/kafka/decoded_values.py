@@ -16,7 +16,6 @@ import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import UNSET
 
 from coset.sources.file_columns import FileColumns, cast_exactly
 from coset.sources.formats.avro import batch_of
@@ -239,7 +238,7 @@ class AvroChanges(AvroValues):
     ) -> None:
         super().__init__(columns, schema_of, given)
         # Who reads records sets them aside, one by one.
-        self._stream = replace(stream, bad_records=UNSET)
+        self._stream = replace(stream, bad_records=None)
 
     def columns_of(
         self, schema: AvroSchema, rows: Sequence[dict[str, Any]], names: Sequence[str], kinds: Sequence[pa.DataType]
@@ -267,7 +266,7 @@ class _Decoded:
 def tombstones_have_keys_only(stream: Stream) -> bool:
     """Whether no line of JSON can be made of a tombstone: its key, or what other values are, is no JSON."""
     framed = any(hash_schema(each) for each in each_of(stream.hash))
-    return bool(stream.changes) and (stream.written_as == Format.AVRO or framed)
+    return bool(stream.changes) and (stream.format == Format.AVRO or framed)
 
 
 def _of_json(said: Sequence[bytes], columns: Mapping[str, pa.Array], stream: Stream) -> dict[str, pa.Array]:
@@ -297,7 +296,7 @@ def without_rows(
     said = [key for key, value in written if key is not None and value is None]
     try:
         is_known = not key_parts(stream.key) or hashed_columns(stream.hash)
-        keys = keys_of(said, replace(stream, changes=UNSET)) if is_known else _of_json(said, columns, stream)
+        keys = keys_of(said, replace(stream, changes=None)) if is_known else _of_json(said, columns, stream)
     except Wrong as wrong:
         raise Wrong(gone[wrong.number], f"it is a tombstone, and {wrong.what}", wrong.then) from None
     there, deleted = iter(range(len(gone))), pa.array(is_gone)

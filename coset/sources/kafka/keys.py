@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import pyarrow as pa
 
@@ -37,7 +37,7 @@ def key_columns_of(stream: Stream) -> tuple[Column, ...]:
         return (Column(stream.key, stream.key_format.column_types[0]),)
     if schema and schema.framing is not Framing.JSON_SCHEMA:
         return tuple(Column(field.name, column_type(field.type)) for field in schema.fields)
-    declared = stream.columns or {}
+    declared = stream.columns
     return tuple(Column(part, type_named(declared[part]) or "") for part in parts)
 
 
@@ -113,8 +113,6 @@ def _plain(written: Sequence[bytes | None], key_format: KeyFormat) -> pa.Array:
             return _read(written, _unpacked(">i"), pa.int32(), key_format)
         case KeyFormat.DOUBLE:
             return _read(written, _unpacked(">d"), pa.float64(), key_format)
-        case _:
-            assert_never(key_format)
 
 
 def _unpacked(layout: str) -> Callable[[bytes], object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, assert_never
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from coset.sources.kafka.decoded_values import AvroChanges, AvroValues, ChangeVa
 from coset.sources.kafka.keys import key_columns_of, read_of_key
 from coset.sources.kafka.registry import AvroSchema, Registry
 from coset.sources.landed_keys import with_made
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
 from partitioning.values import replace
@@ -48,7 +48,7 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
     """The reader of a stream's values, as these columns. Raises Refused or Unreachable as `columns_of_records`."""
     hidden = beside_value(stream)
     schema = arrow_schema(tuple(column for column in columns if column.name not in hidden))
-    match stream.written_as:
+    match stream.format:
         case Format.JSON:
             return ChangeValues(stream, schema) if stream.changes else JsonValues(schema)
         case Format.AVRO:
@@ -63,8 +63,6 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
             return PlainBytes()
         case Format.PARQUET:
             raise AssertionError(stream)
-        case _:
-            assert_never(stream.written_as)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
     beside = (*times, Column(stream.offset, "BIGINT"))
     hidden = beside_value(stream)
     lacking, untyped = tuple[str, ...](), tuple[str, ...]()
-    match stream.written_as:
+    match stream.format:
         case Format.JSON:
             columns = _declared(stream)
         case Format.AVRO if stream.changes:
@@ -100,16 +98,14 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
             columns = (Column(VALUE, "BLOB"),)
         case Format.PARQUET:
             raise AssertionError(stream)
-        case _:
-            assert_never(stream.written_as)
     given = (*keys, *(column for column in columns if column.name not in hidden), *beside)
     return Columns(with_made(stream, given), lacking, untyped)
 
 
 def _declared(stream: Stream) -> tuple[Column, ...]:
     """The declared columns, with DuckDB's names of their types."""
-    types = _types(stream, stream.columns or {})
-    have_values = partial(changes_have_values, typed=stream.written_as.has_types)
+    types = _types(stream, stream.columns)
+    have_values = partial(changes_have_values, typed=stream.format.has_types)
     if stream.changes and (findings := tuple(undeclarable(stream, have_values))):
         raise Refused(*findings)
     return tuple(Column(name, kind) for name, kind in types.items())
@@ -117,14 +113,13 @@ def _declared(stream: Stream) -> tuple[Column, ...]:
 
 def _types(stream: Stream, declared: Mapping[str, str]) -> dict[str, str]:
     """DuckDB's names of declared types. Raises Refused with all that are none."""
-    if wrong := tuple(typeless(stream, declared)):
-        raise Refused(*wrong)
+    refuse(typeless(stream, declared))
     return types_named(declared)
 
 
 def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
     """The merged columns of all schemas of the topic's values. A tombstone has nulls in all of them."""
-    evolution = Evolution(known, (), frozenset(), _types(stream, stream.casts))
+    evolution = Evolution(known, (), frozenset(), _types(stream, stream.cast))
     findings = []
     for where, schema in _schemas(stream):
         try:

@@ -15,7 +15,7 @@ from coset.sources.kafka.message_values import columns_of_records
 from coset.sources.kafka.pinned_topics import replaced
 from coset.sources.known import KnownStream
 from partitioning.commands import Forget, Then
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, refuse
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.read_ends import NOTHING, Ends
@@ -47,8 +47,7 @@ def discover(streams: Sequence[tuple[Stream, KafkaSource]], ends: Ends = NOTHING
             findings.extend(error.findings)
     if unreachable:
         raise Unreachable(*unreachable)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return tuple(discovered)
 
 
@@ -124,8 +123,7 @@ class _Discovery:
                     declared=declared,
                 )
             )
-        if findings:
-            raise Refused(*findings)
+        refuse(findings)
 
     def _check_what_was_read(self, found: Mapping[int, Log]) -> None:
         whats = {

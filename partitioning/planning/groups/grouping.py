@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import field
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
@@ -138,8 +138,7 @@ def _answer(
     function = imported(BUILT_IN.get(grouper, grouper), where)
     with called(Kind.GROUPER, "it", where, "correct the grouper"):
         answer = function(tasks, groups, before, locality)
-    if findings := list(_findings(answer, [sized.task for sized in tasks], groups, where)):
-        raise Refused(*findings)
+    refuse(_findings(answer, [sized.task for sized in tasks], groups, where))
     answered: Grouped = answer
     return answered
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from math import lcm
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.planning.partitioners.key_shares import Share, reduced, smallest_factor, widest
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
@@ -159,8 +159,7 @@ class ByThroughput(Value, frozen=True):
         if self.per not in PER:
             what = f"throughput per {self.per!r} is not known"
             findings.append(Finding.of(Kind.PARTITIONER, what, where, f"use {' or '.join(PER)}", per=self.per))
-        if findings:
-            raise Refused(*findings)
+        refuse(findings)
 
     def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
         if not current:

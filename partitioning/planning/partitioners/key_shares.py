@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import lcm
 from typing import Any
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.statistics import TaskFigures
 from partitioning.values import Value, replace
@@ -99,8 +99,7 @@ def complete(answer: Any, where: str) -> tuple[Share, ...]:
     findings = [finding for number, share in enumerate(shares) for finding in _malformed(number, share, where)]
     if not findings:
         findings = _uncovered(shares, where)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return tuple(reduced(share) for share in shares)
 
 

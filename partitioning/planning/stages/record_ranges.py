@@ -22,7 +22,7 @@ from msgspec import UNSET
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.cosets import MOST_RANGES, how_many
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Join, Op, Step
 from partitioning.model.offsets import Span
@@ -74,8 +74,7 @@ def count_ranges(
 
     Raises Refused, with all findings, if the stage cannot split records by offset, or if there would be too many tasks.
     """
-    if findings := tuple(_unsuited(draft, streams)):
-        raise Refused(*findings)
+    refuse(_unsuited(draft, streams))
     most = count.scheme.most_records
     assert most is not None
     read = [partition for stream in streams for partition in planned[stream.name]]

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, refuse
 from partitioning.kinds import Kind
 from partitioning.model.graph import Op
 from partitioning.model.schemes import COGROUP, MAX, Scheme
@@ -45,8 +45,7 @@ def with_choices(drafts: Sequence[StageDraft], pipeline: Pipeline, settings: Set
         ]
         scheme, named = candidates[0] if candidates else (None, False)
         chosen.append(replace(draft, choice=Choice(scheme, named, partitioners[0] if partitioners else None)))
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     return tuple(chosen)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import lcm
-from typing import ParamSpec, TypeVar
 
-from partitioning.errors import Finding, Refused
+from partitioning.authoring.settings import PartitionerRef
+from partitioning.errors import Finding, Refused, noting
 from partitioning.kinds import Kind
 from partitioning.model.placement import KeyHash, Placement, each_of
 from partitioning.model.reasons import AllTogether, AsAsked, Dealt, GcdOf, InRanges, OnePerPartition
@@ -34,8 +34,6 @@ from partitioning.values import replace
 # An exchange that several stages read has as many partitions as serve them all, if that is no more than so many
 # times what the largest needs.
 MOST_OF_COMMON = 4
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def with_cosets(
@@ -81,9 +79,12 @@ class _Counter:
         placements = {read: self._placement(read) for read in draft.reads}
         feeding = [self._homes[read.step].natural for read in draft.reads if read.kind is not ReadKind.STREAM]
         scheme = draft.choice.scheme or default_scheme(draft.choice, keeps_keys=keeps)
-        by_scheme = self._unless_refused(self._by_scheme, draft, scheme, placements, feeding)
-        count = by_scheme or _in_place_of_refused(draft, scheme)
-        shares = self._unless_refused(self._shares, draft, count, placements) if draft.choice.partitioner else None
+        count, shares = _in_place_of_refused(draft, scheme), None
+        with noting(self._findings):
+            count = self._by_scheme(draft, scheme, placements, feeding)
+        if draft.choice.partitioner is not None:
+            with noting(self._findings):
+                shares = self._shares(draft, draft.choice.partitioner, count, placements)
         several = any(len(each_of(placement.hash)) > 1 for placement in placements.values())
         recounted = shares is not None and shares.cosets != count.cosets
         if shares is not None:
@@ -150,9 +151,13 @@ class _Counter:
         over = self._changed.get(read.step) if read.kind is ReadKind.STREAM else None
         return over.count if over else placement.partitions or None
 
-    def _shares(self, draft: StageDraft, count: TaskCount, placements: Mapping[StageRead, Placement]) -> Shares:
-        partitioner = draft.choice.partitioner
-        assert partitioner is not None
+    def _shares(
+        self,
+        draft: StageDraft,
+        partitioner: PartitionerRef | str,
+        count: TaskCount,
+        placements: Mapping[StageRead, Placement],
+    ) -> Shares:
         if count.gathered:
             what = f"its records are all needed together, so {partitioner} has nothing to assign"
             then = "leave the partitioner out"
@@ -168,14 +173,6 @@ class _Counter:
             figures=self._figures.get(draft.name, {}),
             batch=self._batch,
         )
-
-    def _unless_refused(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-        """What `make` gives; None if it refuses, with its findings kept."""
-        try:
-            return make(*arguments, **named)
-        except Refused as refusal:
-            self._findings.extend(refusal.findings)
-            return None
 
 
 def _taken_by(placement: Placement) -> KeyHash | None:

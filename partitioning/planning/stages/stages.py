@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.cosets import assign_ranges, assign_shares_of_keys, stage_tasks
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op, Step, alive_of
 from partitioning.model.leaving import unifier_levels
@@ -240,8 +240,7 @@ def cut(
     placed = [inputs.read_by(draft) for draft in counted]
     placed, ranges = _split(placed, graph, in_waves.cuts, settings, context)
     with_tasks = _with_tasks(placed, inputs, context.planned, findings)
-    if findings:
-        raise Refused(*findings)
+    refuse(findings)
     written = _with_tables(with_tasks, graph, results, context)
     stages = [draft.stage() for draft in written]
     moving = _exchanges(graph, in_waves.cuts, stages, inputs, settings)
@@ -262,17 +261,14 @@ def _with_tasks(
     """The drafts with their tasks. What keeps a stage from having them goes to `findings`."""
     drafts_with_tasks = []
     for draft in drafts:
-        try:
+        with noting(findings):
             tasks = stage_tasks(draft.inputs, draft.cosets, draft.owners, gathered=draft.count.gathered)
-        except Refused as refusal:
-            findings.extend(refusal.findings)
-            continue
-        if isinstance(why := draft.count.why, InRanges):
-            tasks = assign_ranges(tasks, planned, why.records)
-        if isinstance(why, OwnTasks):
-            tasks = assign_shares_of_keys(tasks, why, planned)
-        drafts_with_tasks.append(replace(draft, tasks=tasks))
-        findings.extend(inputs.findings(drafts_with_tasks[-1]))
+            if isinstance(why := draft.count.why, InRanges):
+                tasks = assign_ranges(tasks, planned, why.records)
+            if isinstance(why, OwnTasks):
+                tasks = assign_shares_of_keys(tasks, why, planned)
+            drafts_with_tasks.append(replace(draft, tasks=tasks))
+            findings.extend(inputs.findings(drafts_with_tasks[-1]))
     return drafts_with_tasks
 
 
