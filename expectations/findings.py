@@ -32,6 +32,7 @@ from expectations.continuity import ExpectGapsToBeEmpty
 from expectations.coverage import CoverageExpectation, ExpectRecordsToHaveKeys, ExpectRecordsToLieWhereTheirKeysHash
 from expectations.judging import TableExpectation
 from expectations.key_hashes import schema_id_of
+from expectations.production import ExpectRowsOfTablesToBalance
 from expectations.questions import Question
 from expectations.ready_made import FigureExpectation
 from partitioning.commands import BackfillAsking, Command, Records, Replan, Report, Run, backfill_of
@@ -294,6 +295,10 @@ def _remedy(plan: Plan, question: Question, result: ExpectationValidationResult)
     if issubclass(kind, ExpectKeysToMeetInOneTask):
         read = {each.name for stage in plan.stages if stage.name == question.stage for each in stage.inputs}
         return apart(stream.declared for stream in plan.streams if stream.name in read)
+    if issubclass(kind, ExpectRowsOfTablesToBalance):
+        return (
+            "if others changed a table, take that back or accept it; if the input or the pipeline is wrong, correct it"
+        )
     if not issubclass(kind, CoverageExpectation):
         return ""
     streams = [stream.declared for stream in plan.streams] if kind is ExpectRecordsToHaveKeys else []

@@ -16,7 +16,7 @@ from coset.batches.backfills.limits import Limited, Limits, go_on, paused
 from coset.batches.backfills.outlook import outlook
 from coset.batches.backfills.pages import comparison_sections, preview_sections
 from coset.batches.backfills.request import backfill, backfills, comparison_of
-from coset.batches.backfills.swaps import Half, blockers, half, swaps
+from coset.batches.backfills.swaps import Half, accepted_since, blockers, half, swaps
 from coset.batches.runners.runner import Runner, check_runs
 from coset.cli import pipelines
 from coset.cli.output import Answer, Block, Table, counted, progress, show, step
@@ -120,8 +120,11 @@ def swap(named: str, root: str, number: int, approved: str, why: str, docs: Path
 
 def undo(named: str, root: str, number: int, why: str, docs: Path) -> Answer:
     """Take a backfill back."""
-    swapped = actions.undo(*_named(named, root, number), why, docs=docs)
-    return Answer(swapped, [_said(swapped, SwapKind.UNDO)])
+    store, request = _named(named, root, number)
+    went = accepted_since(store, request)
+    swapped = actions.undo(store, request, why, docs=docs)
+    told = f"Changes of others that were accepted since are taken back, too: in {', '.join(went)}"
+    return Answer(swapped, [_said(swapped, SwapKind.UNDO), *([told] if went else [])])
 
 
 def gaps(named: str, root: str) -> Answer:

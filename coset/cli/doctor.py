@@ -30,6 +30,7 @@ from coset.batches.progress import progress
 from coset.batches.runners.runner import SERVER
 from coset.batches.tables.iceberg import try_place
 from coset.batches.tables.logs import missing_of, opened_whole, try_log
+from coset.batches.tables.others import stopping
 from coset.batches.tables.table_base import differs
 from coset.cli import pipelines
 from coset.cli.machine import not_installed
@@ -328,16 +329,17 @@ def _streams(pipeline: Pipeline, root: str) -> Iterator[Check]:
 
 
 def _result_tables(pipeline: Pipeline, root: str) -> Iterator[Check]:
-    """Whether all files of a pipeline's tables are there."""
-    for table in (write.table for write in pipeline.writes):
+    """Whether all files of a pipeline's tables are there, and nothing in their logs stops the next batch."""
+    store = store_at(root)
+    for write in pipeline.writes:
+        table, where = write.table, folder(store, write.table)
         try:
-            where = folder(store_at(root), table)
             with opened_whole(where) as there:
                 if there is None:
                     continue
                 held = f"all files of its version {there.version():,} are there"
-                if gone := missing_of(there, where):
-                    raise Refused(*gone)
+                if wrong := (*missing_of(there, where), *stopping(store, pipeline.name, [write])):
+                    raise Refused(*wrong)
             yield Check(f"table {table}", Level.OK, held)
         except CosetError as error:
             yield from (_as_check(f"table {table}", finding) for finding in error.findings)

@@ -15,6 +15,7 @@ from coset.batches.history import set_apart
 from coset.batches.pace import OpenBecause, open_because
 from coset.batches.progress import PipelineProgress, progress
 from coset.batches.steps import outcome
+from coset.batches.tables.others import stopping
 from coset.batches.tables.table_rows import parts_held
 from coset.batches.verifications import verified_samples
 from coset.batches.watch import IncidentLog
@@ -27,6 +28,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
+from partitioning.errors import Finding, Refused
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained
 from partitioning.model.incident import Severity, WatchedRuns
@@ -55,15 +57,16 @@ _Sample = tuple[dict[str, str], float]
 
 
 def printed(named: str, root: str) -> Answer:
-    """Where the pipeline stands, and what is wrong with the landed files."""
+    """Where the pipeline stands, and what is wrong with the landed files and stops batches at result tables."""
     pipeline = pipelines.load(named)
     ledger = Ledger(store_at(root), pipeline.name)
     standing = ledger.standing()
     ends = known_after(ledger, standing.published).ends
     now = progress(pipeline, ends, datetime.now(UTC))
+    stopped = tuple(stopping(ledger.store, pipeline.name, pipeline.writes))
     last = None if standing.published is None else Attempt.published(ledger, standing.published)
     newest = None if standing.plan is None else outcome(ledger, standing.plan)
-    told = metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), last, newest)
+    told = metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), last, newest, stopped)
     waits = open_because(ledger, standing)
     reasons: list[_Sample] = [
         (_of_pipeline(pipeline.name) | {"reason": each}, int(each is waits)) for each in OpenBecause
@@ -78,7 +81,8 @@ def printed(named: str, root: str) -> Answer:
         *_of_parts(pipeline, ledger.store),
         "# EOF",
     ]
-    return Answer({"openmetrics": "\n".join(lines)}, lines, now.wrong)
+    wrong = Refused(*(now.wrong.findings if now.wrong else ()), *stopped) if stopped else now.wrong
+    return Answer({"openmetrics": "\n".join(lines)}, lines, wrong)
 
 
 def metrics(
@@ -88,9 +92,11 @@ def metrics(
     unread: Sequence[tuple[StreamPartition, End]],
     last: Attempt | None,
     newest: Outcome | None = None,
+    stopped: Sequence[Finding] = (),
 ) -> Iterator[str]:
     """The lines of all metrics, but for the last. Of what is not read any more `unread` says up to where it was;
-    `last` is the attempt that was published last, `newest` the outcome of the newest batch."""
+    `last` is the attempt that was published last, `newest` the outcome of the newest batch. `stopped` says what stops
+    the next one at result tables."""
     whole = _of_pipeline(pipeline)
     by_partition = [(whole | _of(one.partition), one) for one in now.partitions]
 
@@ -121,8 +127,9 @@ def metrics(
     states: list[_Sample] = [(whole | {"outcome": each}, int(each is newest)) for each in Outcome if newest]
     yield from _metric("batch_outcome", "What became of the newest batch: 1 at its outcome, 0 at the others.", states)
     yield from _metric("batch_open", "Whether the newest batch has still to be run.", [(whole, int(standing.open))])
-    findings = len(now.wrong.findings) if now.wrong else 0
-    yield from _metric("findings", "What is wrong with the landed files.", [(whole, findings)])
+    findings = len(now.wrong.findings if now.wrong else ()) + len(stopped)
+    says = "What is wrong with the landed files, and what stops batches at result tables."
+    yield from _metric("findings", says, [(whole, findings)])
 
 
 def _of_time(whole: dict[str, str], last: Attempt | None) -> Iterator[str]:

@@ -123,20 +123,28 @@ class TableComparison(Difference, frozen=True, kw_only=True):
 
 class StateComparison(Difference, frozen=True, kw_only=True):
     """The state of a step after the last batch, compared with the state that was `kept_by` it before or by the step
-    that it replaces. `kept_by` is None if it replaces none."""
+    that it replaces. `kept_by` is None if it replaces none. Upserted `tables` of other names have the rows of the step.
+    """
 
     step: str
     kept_by: str | None
+    tables: tuple[str, ...] | UnsetType = UNSET
 
     @property
     def stays(self) -> bool:
         """Whether the next batch finds the state under the same name."""
         return self.same and self.kept_by == self.step
 
+    @property
+    def kept(self) -> str:
+        """What is compared, for people."""
+        tables = f" for {' and '.join(self.tables)}" if self.tables else ""
+        return f"what {self.step} keeps{tables}"
+
     def __str__(self) -> str:
         if self.kept_by == self.step:
-            return f"what {self.step} keeps"
-        return f"what {self.step} keeps, {'which is new' if self.kept_by is None else f'before {self.kept_by}'}"
+            return self.kept
+        return f"{self.kept}, {'which is new' if self.kept_by is None else f'before {self.kept_by}'}"
 
 
 class InputChange(Value, frozen=True):
@@ -224,7 +232,7 @@ class Comparison(Document, frozen=True):
 
     def __str__(self) -> str:
         differ = {f"{table.table} (batch {table.batch})": table.keys for table in self.tables if not table.same}
-        differ |= {f"what {state.step} keeps": state.keys for state in self.states if not state.same}
+        differ |= {state.kept: state.keys for state in self.states if not state.same}
         if not differ:
             rows, kept = (sum(side.rows[1] for side in sides) for sides in (self.tables, self.states))
             of_steps = f", and {kept:,} that steps keep" if self.states else ""

@@ -28,7 +28,7 @@ from partitioning.planning.changed_queries import (
     unlike_queries,
 )
 from partitioning.planning.kept_columns import changes_before, changes_itself, declaration, kept_before, still_asked
-from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, with_known_code
+from partitioning.planning.origins import NAMES, NEW, Change, Origins, graph_of, over, said, with_known_code
 from partitioning.planning.returned import Earlier, goes_on, keeps
 from partitioning.planning.watermarks import waits_changed
 from partitioning.sections import many
@@ -258,6 +258,7 @@ def _findings(
         )
         back = f"install {was} again" if noun == ENGINE else "change it back"
         back = "name its columns otherwise" if noun.startswith(NAMES) else back
+        back = "leave it out" if noun.startswith(NEW) else back
         if step.op is Op.TABLE and noun != ENGINE:
             then = _table_anew(step, now, rebuilt)
         elif not beginning.itself:

@@ -7,7 +7,7 @@ What is dropped is dropped; types are compared once they are known (`spark_jobs.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from partitioning.model.graph import KeptChange, Op, Step, list_items, quote
@@ -64,7 +64,7 @@ def undeclared(before: Step, now: Step) -> tuple[str, ...]:
 
 
 def declaration(before: Step, now: Step) -> str:
-    """The line that says of all columns how old rows are read as new ones. Empty if none can."""
+    """The line that says of all columns how old rows are read as new ones, and what it costs. Empty if none can."""
     added, other = _differing(before, now)
     if any(name in _UNREADABLE for name in other):
         return ""
@@ -72,7 +72,13 @@ def declaration(before: Step, now: Step) -> str:
     olds = ((name, _identity(before, now) if name == IDENTITY else _old(name)) for name in other)
     migrate = f"migrate={{{', '.join(f'{_quoted(name)}: {old}' for name, old in olds)}}}" if other else ""
     given = ", ".join(["", *filter(None, (begins, migrate))])
-    return f'pipeline.changed("{now.name}"{given})'
+    return f'pipeline.changed("{now.name}"{given}){without_earlier(added)}'
+
+
+def without_earlier(columns: Sequence[str]) -> str:
+    """What it costs that columns begin with a value."""
+    takes = "takes" if len(columns) == 1 else "take"
+    return f", by which {' and '.join(columns)} {takes} no earlier record" if columns else ""
 
 
 # What stands for an expression that no column of the kept rows has the value of.

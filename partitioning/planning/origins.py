@@ -46,7 +46,9 @@ _LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
 NAMES = "names in step"
 # What changes if a step does something else, or something else comes to it.
 STEP, INPUTS = "step", "inputs of"
-_OF_A_STEP = tuple(f"{noun} " for noun in (STEP, INPUTS, NAMES))
+# What changes if a step comes between others.
+NEW = "new step"
+_OF_A_STEP = tuple(f"{noun} " for noun in (STEP, INPUTS, NEW, NAMES))
 # What changed, from what, to what.
 Change = tuple[str, str, str]
 
@@ -212,16 +214,29 @@ def _same_columns(was: StepOrigin, now: StepOrigin) -> bool:
 
 def told_changes(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterator[Change]:
     """The differences as texts: what changed, from what, to what."""
+    were = _behind(was)
     # Of a key's rows and of the keys that came, both may come of the step that changed.
     for old, new in dict.fromkeys(differences(was, now, but)):
         if str(old) == str(new) and (read := [*_read_otherwise(old, new)]):
             yield from ((f"{NAMES} {new.name}", f"{name}, {was},", f"{name}, {now}") for name, was, now in read)
         elif str(old) == str(new):
             yield f"{INPUTS} {new.name}", _listed(old.sources), _listed(new.sources)
+        elif new.name not in were and _behind(new).get(old.name) == old.identity:
+            yield f"{NEW} {new.name}", old.name, str(new)
         elif old.rows or new.rows:
             yield f"{STEP} {new.name}", str(old), str(new)
         else:
             yield "inputs", _listed(old.sources), _listed(new.sources)
+
+
+def _behind(origin: StepOrigin) -> Mapping[str, str]:
+    """A stream or step and all that it comes from: the identity of each by its name."""
+    found, left = dict[str, str](), [origin]
+    while left:
+        if (each := left.pop()).name not in found:
+            found[each.name] = each.identity
+            left += each.sources
+    return found
 
 
 def step_of(noun: str) -> str:
@@ -234,8 +249,12 @@ def said(change: Change) -> str:
 
     >>> print(said(("inputs of both", "a and b", "a and c")), said(("key", "a", "b")), sep="; ")
     the inputs of both changed from a and b to a and c; its key changed from a to b
+    >>> print(said(("new step big", "orders", "filter n > 9")))
+    step big is new, after orders: filter n > 9
     """
     noun, was, now = change
+    if noun.startswith(NEW):
+        return f"{noun.removeprefix('new ')} is new, after {was}: {now}"
     whose = ("" if noun.startswith(f"{STEP} ") else "the ") if step_of(noun) else "its "
     return f"{whose}{noun} changed from {was} to {now}"
 

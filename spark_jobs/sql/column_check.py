@@ -166,7 +166,7 @@ class _Check:
 
     def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
         """The parse tree of an expression of `step`. None, with findings, if the step may not use it."""
-        relations = [self._relations[name] for name in inputs if name in self._relations]
+        known = [self._relations[name].names for name in inputs if name in self._relations]
         try:
             tree = parse(self._connection, text)
         except Refused as refusal:
@@ -178,7 +178,7 @@ class _Check:
         wrong = self._rules.broken(
             tree,
             aggregates=step.op in _AGGREGATING,
-            columns=frozenset[str]().union(*(relation.names for relation in relations)),
+            columns=frozenset[str]().union(*known) if len(known) == len(inputs) else None,
             relations={name.lower() for name in self._relations},
         )
         if not self._rules.aggregates(tree):

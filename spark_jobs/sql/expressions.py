@@ -159,9 +159,10 @@ class Rules:
                 self._unsteady.add(name)
 
     def broken(
-        self, tree: Tree, *, aggregates: bool, columns: Collection[str], relations: Collection[str]
+        self, tree: Tree, *, aggregates: bool, columns: Collection[str] | None, relations: Collection[str]
     ) -> dict[str, str]:
-        """The rules that an expression breaks, each with its remedy. `columns` and `relations` are the known names."""
+        """The rules that an expression breaks, each with its remedy. `columns` and `relations` are the known names; the
+        columns are None if what gives them is refused."""
         broken = {
             f"{_PARTS.get(part, part)} is no part of an expression": "write it as a step of its own"
             for part in tree
@@ -173,7 +174,7 @@ class Rules:
         for node in self._looked_into(tree):
             broken.update(self._broken_by(node, aggregates))
             broken.update(_ordered_by_nothing(node))
-            if node["class"] == "COLUMN_REF" and len(node["column_names"]) == 1:
+            if columns is not None and node["class"] == "COLUMN_REF" and len(node["column_names"]) == 1:
                 broken.update(_made_up(node["column_names"][0], columns, relations))
         return broken
 

@@ -15,6 +15,7 @@ from partitioning.model.graph import ColumnChange, How, KeptChange, KeptVersion,
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.streams import Column
+from partitioning.planning.kept_columns import without_earlier
 from partitioning.values import replace
 from spark_jobs.sql.database import described
 from spark_jobs.sql.expressions import Rules, parse
@@ -102,7 +103,7 @@ def _unsaid(read: StateInput, column: Column, was: str) -> Finding:
     """The finding that the pipeline has to say what becomes of a column, and how."""
     name, kind = column.name, column.type
     if not was:
-        line = f'pipeline.changed("{read.step}", begins={{"{name}": None}})'
+        line = f'pipeline.changed("{read.step}", begins={{"{name}": None}}){without_earlier([name])}'
         then = f"say in the pipeline what is in it of rows kept before, with a value or None: {line}"
         return _finding(read, f"its column {name} {kind} is new, and no row kept has it", then, name)
     line = f'pipeline.changed("{read.step}", migrate={{"{name}": \'"{name}"\'}})'

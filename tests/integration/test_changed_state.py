@@ -291,7 +291,7 @@ def test_a_step_that_did_not_change_begins_anew_if_the_pipeline_says_so(history:
 @pytest.mark.parametrize(
     ("changed", "parts", "what", "line"),
     [
-        (f"{N}, {LAST}", "", "", 'begins={"last": None}'),
+        (f"{N}, {LAST}", "", "by which last takes no earlier record", 'begins={"last": None}'),
         ("max(n)::INTEGER AS n", "max(1)::INTEGER AS n", "", 'migrate={"n": "n"}'),
         ("sum(n)::SMALLINT AS n", "count(*)::SMALLINT AS n", "n is SMALLINT and was INTEGER", 'migrate={"n": \'"n"\'}'),
     ],

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -270,6 +271,22 @@ def test_a_table_keeps_its_columns_types(file: Path) -> None:
     written(file, f'{widened}.select({cast!r}, name="narrowed").write("counts")')
     # Whether it gives the numbers of before is for the author to say.
     found.again("--go-on", "counts")
+
+
+def test_an_upserted_table_whose_key_has_another_name_now_is_another_table(file: Path) -> None:
+    total = 'aggregate("count(*) AS n").combine("sum(n)::BIGINT AS n", running=True, name="totals")'
+    lines = 'clicks.rekey("{}", sql="id % 3 || \'\'").' + total + '.write("{}", mode="upsert")'
+    done("run", written(file, lines.format("third", "counts")), *LOCAL)
+    landed(store_at(os.environ["COSET_STORE"]), 1)
+    found = told(Kind.TABLE_COLUMNS, "plan", written(file, lines.format("rest", "counts")))
+    (finding,) = found.findings
+    assert finding["what"] == "the table has no column 'rest', its key now; the plan has no 'third'"
+    # As it says, and with nothing that it does not say.
+    written(file, lines.format("rest", "others"))
+    compared = found.follow(*LOCAL)
+    (swap,) = re.findall(r"`coset (swap [^`]+)`", compared)
+    done(*shlex.split(swap))
+    found.again()
 
 
 def test_a_table_keeps_its_mode_or_another_one_is_named(file: Path) -> None:

@@ -179,17 +179,25 @@ def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_t
     file, where = file_of(place, tmp_path), folder(store_of(place), "newest")
     DeltaTable(where).delete("k = 'k3'")
     DeltaTable(where).update(predicate="k = 'k4'", updates={"n": "7"})
+    words = ("backfill", file, *(("--from", "0", "--cascade") if cascade else ("--from", "2")), "--why", "to see")
+    for asked in ((*words, "--preview"), (*words, "--runner", "local"), ("doctor", file), ("metrics", file)):
+        assert "accept-changes newest --up-to 5" in coset(place, *asked, code=3)
+    assert 'coset_findings{pipeline="shop"} 1' in coset(place, "metrics", file, code=3)
+    assert "shop has no backfills" in coset(place, "backfills", file)
     coset(place, "accept-changes", "newest", "--up-to", "5", "--why", "to see")
-    found = coset(place, "verify", file, "--table", "newest", code=3)
-    assert "backfill" in found
-    words = ("--from", "0", "--cascade") if cascade else ("--from", "2")
-    told = coset(place, "backfill", file, *words, "--why", "to see", "--runner", "local")
+    assert 'coset_findings{pipeline="shop"} 0' in coset(place, "metrics", file)
+    assert "backfill" in coset(place, "verify", file, "--table", "newest", code=3)
+    told = coset(place, *words, "--runner", "local")
     assert "The changes of others in newest would be taken back." in told
+    assert re.search(r"what orders\.latest keeps for newest +20 +20 +0", told)
     (digest,) = re.findall(r"--approve (sha256:[0-9a-f]+)", told)
     coset(place, "swap", file, "0", "--approve", digest, "--why", "to see")
     assert "is its query" in coset(place, "verify", file, "--table", "newest")
     if cascade:
-        coset(place, "undo", file, "0", "--why", "to see")
+        DeltaTable(where).delete("k = 'k5'")
+        coset(place, "accept-changes", "newest", "--up-to", str(DeltaTable(where).version()), "--why", "to see")
+        undone = coset(place, "undo", file, "0", "--why", "to see")
+        assert "Changes of others that were accepted since are taken back, too: in newest" in undone
         assert "the rows of 2 keys differ" in coset(place, "verify", file, "--table", "newest", code=3)
     # What others did is there again, so the rows of the next batch are not counted; or it is not, and they are.
     land(place, 3)

@@ -132,6 +132,23 @@ def test_a_change_before_a_step_is_seen_as_one_of_the_step(case: str) -> None:
     assert finding.endswith(f"for a new beginning ask for it by name: `coset plan p --begin-anew totals`: {outcome}")
 
 
+def test_a_step_that_comes_between_others_is_told_as_new() -> None:
+    def between(p: Pipeline) -> None:
+        few = views(p).filter("dep_delay > 0", name="late").filter("dep_delay < 9", name="few")
+        write(p, running(few.select("dep_delay", name="delays")))
+
+    def before(p: Pipeline) -> None:
+        late = views(p).filter("dep_delay > 0", name="late")
+        write(p, running(late.select("dep_delay", name="delays")))
+
+    (finding,) = told(between, before)
+    assert finding.startswith("step few is new, after late: filter dep_delay < 9\n  where: state of totals, left by")
+    assert "next:  leave it out; if what it kept is still right" in finding
+    # One that stands in the place of another is that one, changed.
+    (finding,) = told(before, between)
+    assert finding.startswith("step late changed from filter dep_delay < 9 to filter dep_delay > 0")
+
+
 def test_a_name_that_is_made_where_it_is_grouped_by_may_be_taken_by_a_column() -> None:
     pipeline = Pipeline("p", source="s3://landing/topics")
     by_day = views(pipeline).aggregate("any_value(day) AS some", by="seen::DATE AS day", name="days")

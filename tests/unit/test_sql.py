@@ -61,6 +61,14 @@ def test_columns_that_are_unknown_nameless_or_of_the_other_side_are_named() -> N
     assert len(findings(lambda flights, _: flights.filter("nope").select("dep_delay").to_stream().write("t"))) == 1
 
 
+def test_behind_a_step_that_is_refused_no_name_is_called_unknown() -> None:
+    def build(flights: Flow, _: Flow) -> None:
+        wrong = flights.select("nope AS flights, dep_delay AS user, hops AS current_date", name="wrong")
+        wrong.aggregate("max(flights) AS f, max(user) AS u, max(current_date) AS c", name="most").to_stream().write("t")
+
+    assert [finding.what for finding in findings(build)] == ["there is no column 'nope'"]
+
+
 @pytest.mark.parametrize("name", ["rowid", "flights.rowid", "ROWID"])
 def test_the_number_of_a_row_depends_on_the_tasks_and_is_no_column(name: str) -> None:
     (finding,) = findings(

@@ -174,14 +174,16 @@ def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison
     old_plan, new_plan = before.plan(batch), now.plan(batch)
     assert old_plan is not None
     assert new_plan is not None
-    instead = _replaced(old_plan, new_plan)
+    instead, writes = _replaced(old_plan, new_plan), [write.declared for write in new_plan.writes()]
     for state in kept_states(now, batch):
         was = were.get(instead.get(state.step, state.step))
         with rows_kept(now, state) as new, _rows_before(before, was, new.schema) as old:
             # Versions before 0.3.0 did not keep where a record lies.
             places = {PARTITION, *(stream.declared.offset for stream in new_plan.streams)} - set(old.schema.names)
             found = compared(old, _without(new, places), state.read.placement.key, old_plan.private | new_plan.private)
-        yield StateComparison(*astuple(found), step=state.step, kept_by=was.step if was else None)
+        named = (write.table for write in writes if write.mode.by_key and write.step == state.step != write.table)
+        kept_by, tables = was.step if was else None, tuple(sorted(named)) or UNSET
+        yield StateComparison(*astuple(found), step=state.step, kept_by=kept_by, tables=tables)
 
 
 def _without(rows: pa.RecordBatchReader, columns: Collection[str]) -> pa.RecordBatchReader:

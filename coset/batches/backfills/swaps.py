@@ -11,6 +11,7 @@ from functools import partial
 
 from coset.batches.backfills.blockers import newest_dependent, turn_blockers
 from coset.batches.backfills.effects import Effect, Layers, check_possible, effect_of
+from coset.batches.tables.acceptance import accepted_in
 from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
 from partitioning import commands
 from partitioning.commands import Backfills, Undo
@@ -144,6 +145,17 @@ def turn(
         return turn(store, backfill, comparison, to, who=who, why=why, at=at)
     _decide(store, swap)
     return _carried_out(store, swap, effect)
+
+
+def accepted_since(store: Store, backfill: Backfill) -> tuple[str, ...]:
+    """The upserted tables in which changes of others were accepted since the backfill was put in place. What takes it
+    back takes these back, too."""
+    mine = [swap for swap in swaps(store, backfill.pipeline) if swap.backfill == backfill.number]
+    receipt = _receipt_of(store, mine[-1]) if mine and mine[-1].turn is SwapKind.SWAP and mine[-1].keeps else None
+    plan = Ledger(store, backfill.name).plan(backfill.batches[-1])
+    upserted = {write.declared.table for write in plan.writes() if write.declared.mode.by_key} if plan else ()
+    versions = {table: version for table, version in receipt.tables.items() if table in upserted} if receipt else {}
+    return tuple(table for table, version in versions.items() if accepted_in(store, table) > version)
 
 
 def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> Swap:

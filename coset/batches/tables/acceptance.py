@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from coset.batches.tables.logs import opened_there
+from coset.batches.tables.logs import opened_there, opened_whole
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -40,6 +40,12 @@ def accepted_up_to(table: DeltaTable, name: str) -> int:
     """The version up to which somebody accepted what others did last. -1 if nobody did."""
     version: int | None = table.transaction_version(_application(name))
     return -1 if version is None else version
+
+
+def accepted_in(store: Store, name: str) -> int:
+    """The same of a table of a store; -1 if there is none."""
+    with opened_whole(folder(store, name)) as table:
+        return -1 if table is None else accepted_up_to(table, name)
 
 
 def accepting(table: DeltaTable, name: str, version: int | None) -> list[Transaction]:

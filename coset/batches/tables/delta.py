@@ -257,7 +257,7 @@ def _may_be_stored(failure: CosetError, before: Exception | None) -> bool:
 
 
 def _version_in(table: TableLog, plan: Plan, write: PlannedWrite) -> int | None:
-    check_held_columns(table, write)
+    check_held_columns(table, write, plan.pipeline)
     newest = newest_in(table, plan.pipeline, write.declared.table)
     if newest is None or newest < plan.batch:
         return None

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from coset.batches.tables.delta import newest_in, path_in
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import RESTORE, Logs, missing, opened
-from coset.batches.tables.others import taken_out
+from coset.batches.tables.others import check_untouched, taken_out
 from coset.sources.files import Files
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError, Finding, Refused, refuse
@@ -109,6 +109,9 @@ def _check(logs: Logs, ledger: Ledger, batch: int, write: Write, files: Sequence
             raise Refused(deleted(where))
         if write.mode.only_adds:
             files_held(log, held_in(log), batch, ledger.pipeline, files)
+        elif not write.mode.keeps or _is_newest(log, ledger, batch, write):
+            # A swap would write over all rows.
+            check_untouched(ledger.store, pipeline_of(ledger.pipeline) or ledger.pipeline, [write], logs)
     if not write.mode.by_key:
         uris_of(ledger, batch, write, files)
 

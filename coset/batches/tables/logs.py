@@ -20,9 +20,11 @@ from coset.sources.file_columns import columns_of as types_of
 from coset.sources.files import Files
 from coset.sources.plain_arrays import is_nested
 from coset.sources.s3 import storage_options, store_error
+from partitioning.commands import BackfillAsking
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused, refuse
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import quote
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.root_names import taken_from_tables
@@ -205,7 +207,7 @@ def partitioned_by(write: PlannedWrite) -> list[str]:
     return [RESIDUE] if write.declared.mode.by_key else []
 
 
-def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
+def check_held_columns(table: DeltaTable, write: PlannedWrite, pipeline: str) -> None:
     """Raise Refused with all findings if the table has columns that the plan lacks or has with another type.
 
     A table that each batch replaces may have any columns.
@@ -220,6 +222,13 @@ def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
         return
     wanted = {field.name: field.type for field in columns_of(write)}
     held = _held_columns(table)
+    missing, new = held.keys() - wanted.keys(), set(key_columns(write.declared.key)) - held.keys()
+    if mode.by_key and missing and new:
+        gone = " and ".join(map(repr, sorted(missing)))
+        what = f"the table has no column {' and '.join(map(repr, sorted(new)))}, its key now; the plan has no {gone}"
+        then = "name the key as it was; or write to a table of another name, and make it of all records: "
+        whole = BackfillAsking(pipeline, 0, cascade=True)
+        raise Refused.of(Kind.TABLE_COLUMNS, what, where, (then, whole), name=sorted(missing), key=sorted(new))
     findings = [
         _other_column(name, kind, wanted.get(name), where) for name, kind in held.items() if kind != wanted.get(name)
     ]
@@ -348,7 +357,7 @@ def check_table(store: Store, write: PlannedWrite, pipeline: str, logs: Logs | N
             # The log was read first: a store has its id before it has a table.
             check_owner(table, write.declared.table, Owner.here(store, pipeline))
             check_rules(table, takes=not write.declared.mode.only_adds)
-            check_held_columns(table, write)
+            check_held_columns(table, write, pipeline)
 
 
 def check_exchangeable(store: Store, name: str, owner: Owner) -> None:

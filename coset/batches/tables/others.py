@@ -21,7 +21,8 @@ from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import identity
 from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import Logs, opened
-from coset.batches.tables.owners import earlier_owners
+from coset.batches.tables.owners import Owner, check_owner, earlier_owners
+from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import in_python
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import AcceptChanges, HandOver, Then
@@ -80,6 +81,20 @@ def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: 
             if table is not None:
                 findings.extend(_changes(table, write, pipeline))
     refuse(findings)
+
+
+def stopping(store: Store, pipeline: str, writes: Sequence[Write]) -> Iterator[Finding]:
+    """What stops the next batch at tables that there are: another owner, rules, or what others did to their rows."""
+    logs = Logs()
+    for write in writes:
+        try:
+            with opened(folder(store, write.table), logs) as table:
+                if table is not None:
+                    check_owner(table, write.table, Owner.here(store, pipeline))
+                    check_rules(table, takes=not write.mode.only_adds)
+            check_untouched(store, pipeline, [write], logs)
+        except Refused as refusal:
+            yield from refusal.findings
 
 
 def changes(table: TableLog, write: Write, pipeline: str) -> Iterator[str]:

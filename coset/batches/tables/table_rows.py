@@ -133,7 +133,9 @@ def _other_keys(write: PlannedWrite, rows: Sequence[DeadRows], made: Sequence[Ma
         return ""
     count = sum(each.rows for each in told)
     replaced = f"{many(count, 'key')} {'was' if count == 1 else 'were'} replaced"
-    return f"{replaced}, and {many(found.rows, 'row')} of the table would go, which are not theirs alone"
+    # A digest does not say which version of Coset made it.
+    unless = ", unless tasks ran in another version of Coset: a new attempt tells" if count == found.rows else ""
+    return f"{replaced}, and {many(found.rows, 'row')} of the table would go, which are not theirs alone{unless}"
 
 
 def _balanced(
