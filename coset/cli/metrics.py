@@ -63,7 +63,7 @@ def printed(named: str, root: str) -> Answer:
     standing = ledger.standing()
     ends = known_after(ledger, standing.published).ends
     now = progress(pipeline, ends, datetime.now(UTC))
-    stopped = tuple(stopping(ledger.store, pipeline.name, pipeline.writes))
+    stopped = stopping(ledger.store, pipeline.name, pipeline.writes)
     last = None if standing.published is None else Attempt.published(ledger, standing.published)
     newest = None if standing.plan is None else outcome(ledger, standing.plan)
     told = metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), last, newest, stopped)

@@ -28,7 +28,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import AcceptChanges, HandOver, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, refuse
+from partitioning.errors import Finding, noting, refuse
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Write
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
@@ -83,18 +83,17 @@ def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: 
     refuse(findings)
 
 
-def stopping(store: Store, pipeline: str, writes: Sequence[Write]) -> Iterator[Finding]:
+def stopping(store: Store, pipeline: str, writes: Sequence[Write]) -> tuple[Finding, ...]:
     """What stops the next batch at tables that there are: another owner, rules, or what others did to their rows."""
-    logs = Logs()
+    logs, found = Logs(), list[Finding]()
     for write in writes:
-        try:
+        with noting(found):
             with opened(folder(store, write.table), logs) as table:
                 if table is not None:
                     check_owner(table, write.table, Owner.here(store, pipeline))
                     check_rules(table, takes=not write.mode.only_adds)
             check_untouched(store, pipeline, [write], logs)
-        except Refused as refusal:
-            yield from refusal.findings
+    return tuple(found)
 
 
 def changes(table: TableLog, write: Write, pipeline: str) -> Iterator[str]:
