@@ -108,7 +108,7 @@ def _zigzag(value: int) -> int:
     return value >> 1 ^ -(value & 1)
 
 
-SCHEMA, TYPE, TYPE_LENGTH, ELEMENT_REPETITION, ELEMENT_NAME = 2, 1, 2, 3, 4
+SCHEMA, TYPE, TYPE_LENGTH, ELEMENT_REPETITION, ELEMENT_NAME, CONVERTED, LOGICAL = 2, 1, 2, 3, 4, 6, 10
 META_TYPE, META_STATISTICS = 1, 12
 FLBA, INT96 = 7, 3
 _JULIAN_EPOCH, _DAY = 2_440_588, 86_400 * 10**9
@@ -136,3 +136,10 @@ def as_int96(data: bytes) -> bytes:
                     meta.pop(META_STATISTICS, None)
 
     return with_footer(data, change)
+
+
+def with_enums(footer: Struct) -> None:
+    """Have all text of the file be enums, as Avro's writer and Go's have them."""
+    for element in footer[SCHEMA][1][1]:
+        if element.get(CONVERTED) == (5, 0):
+            element[CONVERTED], element[LOGICAL] = (5, 4), (_STRUCT, {4: (_STRUCT, {})})

@@ -29,8 +29,6 @@ _PARTITION = "_partition"
 _FILE, _ROW = "@file", "file_row_number"
 _VARIABLE = re.compile(r"getvariable\('((?:[^']|'')+)'\)")
 _FLOATING = re.compile(r"\b(?:FLOAT|DOUBLE)\b")
-# What DuckDB does by the least and greatest value that a file's statistics tell, which are no NaN.
-_BY_STATISTICS = "statistics_propagation,filter_pushdown,join_filter_pushdown,cte_filter_pusher"
 _SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _ARE = {
     RowKind.RECORDS: "what comes of each record",
@@ -164,8 +162,6 @@ class _Query:
         """What batches have set, and the times by which steps go, as far as the watermark has come."""
         of_2 = self._plan.planned_for.version.partition(".")[0] not in {"0", "1"}
         yield "SET TimeZone = 'UTC';" + (" SET error_on_division_by_zero = false;" if of_2 else "")
-        if any(self._has_floats(stream) for stream in self._streams):
-            yield f"SET disabled_optimizers = '{_BY_STATISTICS}';  -- Parquet's statistics leave NaN out"
         known = {THIS_BATCH: self._plan.batch, DAY_END: self._plan.day_end}
         for step in (step for stage in self._plan.stages for step in stage.steps):
             if step.state and step.state.watermark:
@@ -176,10 +172,6 @@ class _Query:
             value = "NULL" if number is None else number
             named = name.replace("''", "'")
             yield f"SET VARIABLE {quote(named)} = {value}::BIGINT;{when}"
-
-    def _has_floats(self, stream: Stream) -> bool:
-        progress = self._plan.ends.stream(stream.name)
-        return any(_FLOATING.search(column.type) for column in (progress.columns if progress else ()))
 
     def _columns(self) -> str:
         """The columns of the table, as far as they are known."""
@@ -276,6 +268,9 @@ def _records(stream: Stream, columns: Sequence[Column]) -> str:
     files = _text(f"{stream.source.rstrip('/')}/{stream.name}/{folders}/*.{ending}")
     read = f"read_{'json' if is_json else 'parquet'}({files}, filename = '{_FILE}', hive_partitioning = false"
     read += f", columns = {_types(stream, columns)}" if is_json else ", union_by_name = true"
+    if not is_json and any(_FLOATING.search(column.type) for column in columns):
+        # Statistics of Parquet tell the least and greatest value, which are no NaN.
+        read += ", can_have_nan = true"
     # Their names are `<stream>+<partition>+<first offset>.<ending>`.
     more = f"*, split_part({quote(_FILE)}, '+', -2)::INTEGER AS {quote(_PARTITION)}"
     if stream.counted:

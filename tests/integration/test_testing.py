@@ -130,6 +130,18 @@ HIDDEN = {
 }
 
 
+def test_a_table_is_its_query_where_files_have_nan() -> None:
+    """Statistics of Parquet leave it out, and DuckDB goes by them."""
+    pipeline, nan = Pipeline("it", source="s3://nowhere/topics"), float("nan")
+    numbers = pipeline.stream("numbers", key="k", partitions=1)
+    tables = {"more": "v > 5", "one": "v = 1", "other": "v <> 1", "nested": "s.v > 5"}
+    for table, passes in tables.items():
+        numbers.filter(passes, name=f"{table}_passes").write(table)
+    found = run(pipeline, {"numbers": [{"k": key, "v": v, "s": {"v": v}} for key, v in (("a", 1.0), ("b", nan))]})
+    kept = {table: [row["k"] for row in found[table]] for table in tables}
+    assert kept == {"more": ["b"], "one": ["a"], "other": ["b"], "nested": ["b"]}
+
+
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_what_a_combine_hides_in_functions_is_refused_and_right_where_the_refusal_puts_it(hidden: str) -> None:
     def made(columns: str, behind: str) -> Pipeline:

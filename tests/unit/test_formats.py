@@ -289,6 +289,28 @@ def test_a_parquet_file_with_columns_that_pyarrow_does_not_read_is_no_truncated_
     assert "by another or without the column" in refused.value.then
 
 
+def test_enums_of_parquet_are_text() -> None:
+    """PyArrow has bytes of them, and DuckDB and Polars text."""
+    kinds = {"e": pa.string(), "b": pa.binary(), "l": pa.list_(pa.string())}
+    kinds |= {"s": pa.struct([("e", pa.string()), ("n", pa.int64())]), "m": pa.map_(pa.string(), pa.string())}
+    rows = [
+        {"e": "NEW", "b": b"\xff", "l": ["NEW", None], "s": {"e": "PAID", "n": 1}, "m": [("NEW", "PAID")]},
+        {"e": None, "b": None, "l": None, "s": {"e": None, "n": 2}, "m": []},
+        {"e": "PAID", "b": b"", "l": [], "s": None, "m": [("PAID", None)]},
+    ]
+    sink, table = io.BytesIO(), pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))
+    pq.write_table(table, sink, store_schema=False, row_group_size=2)
+    file = _parquet(with_footer(sink.getvalue(), footers.with_enums))
+    assert [(column.name, column.type) for column in file.facts().columns.columns] == [
+        ("e", "VARCHAR"),
+        ("b", "BLOB"),
+        ("l", "VARCHAR[]"),
+        ("s", "STRUCT(e VARCHAR, n BIGINT)"),
+        ("m", "MAP(VARCHAR, VARCHAR)"),
+    ]
+    assert values(file.batches(["e", "b", "l", "s", "m"], 0, 9)) == rows
+
+
 def test_a_footer_may_be_longer_than_what_is_fetched_first() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"_offset": range(2), **{f"column_{n}": range(2) for n in range(2_000)}}), sink)

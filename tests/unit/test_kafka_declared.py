@@ -17,6 +17,7 @@ from pyspark import SparkConf
 
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.decoded_values import AvroValues
+from coset.sources.kafka.keys import Wrong
 from coset.sources.kafka.properties import PROPERTIES, properties
 from coset.sources.kafka.registry import AvroSchema
 from partitioning.authoring.pipeline import Pipeline
@@ -121,6 +122,12 @@ KINDS: list[tuple[Any, pa.DataType, object]] = [
     ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.field("value", pa.int32(), False)), [("k", 1)]),
     (INNER, pa.struct([pa.field("x", pa.int32(), False)]), {"x": 5}),
     ({"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}, pa.decimal128(6, 2), Decimal("12.25")),
+    (
+        {"type": "fixed", "name": "Price", "size": 4, "logicalType": "decimal", "precision": 6, "scale": 2},
+        pa.decimal128(6, 2),
+        Decimal("-12.25"),
+    ),
+    ({"type": "long", "logicalType": "decimal", "precision": 6, "scale": 2}, pa.int64(), 1225),
     ({"type": "int", "logicalType": "date"}, pa.date32(), date(2026, 3, 1)),
     ({"type": "long", "logicalType": "time-micros"}, pa.time64("us"), time(1, 2, 3)),
     ({"type": "string", "logicalType": "uuid"}, pa.string(), "6f9619ff-8b86-d011-b42d-00c04fc964ff"),
@@ -134,14 +141,30 @@ def schema_of(*types: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("kind", "arrow", "value"), KINDS)
 def test_each_type_is_a_column_and_gives_its_values(kind: Any, arrow: pa.DataType, value: object) -> None:
-    schema = AvroSchema(json.dumps(schema_of(kind)), "here")
-    assert schema.columns.field(0).type == arrow
+    # The second time a type that has a name is only named.
+    both = schema_of(kind, kind.get("name", kind) if isinstance(kind, dict) else kind)
+    schema = AvroSchema(json.dumps(both), "here")
+    assert schema.columns.types == [arrow, arrow]
     assert not schema.columns.field(0).nullable
     data = io.BytesIO()
     written = dict(value) if isinstance(value, list) and isinstance(value[0], tuple) else value
-    fastavro.schemaless_writer(data, fastavro.parse_schema(schema_of(kind)), {"f0": written})
-    (column,) = AvroValues(schema.columns, None, schema).columns([None, data.getvalue()], ["f0"])
-    assert column.to_pylist() == [None, value]
+    fastavro.schemaless_writer(data, fastavro.parse_schema(both), {"f0": written, "f1": written})
+    columns = AvroValues(schema.columns, None, schema).columns([None, data.getvalue()], ["f0", "f1"])
+    assert [column.to_pylist() for column in columns] == [[None, value], [None, value]]
+
+
+@pytest.mark.parametrize(("kind", "zone"), [("timestamp-nanos", "UTC"), ("local-timestamp-nanos", None)])
+def test_nanoseconds_of_avro_are_times(kind: str, zone: str | None) -> None:
+    """The library reads them as numbers."""
+    schema = AvroSchema(json.dumps(schema_of({"type": "long", "logicalType": kind})), "here")
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, schema.parsed, {"f0": 1_001})
+    for columns in (schema.columns, pa.schema([("f0", pa.timestamp("ns"))])):
+        (column,) = AvroValues(columns, None, schema).columns([data.getvalue()], ["f0"])
+        assert column.cast(pa.int64()).to_pylist() == [1_001]
+    assert schema.columns.field(0).type == pa.timestamp("ns", zone)
+    with pytest.raises(Wrong, match="would lose data"):
+        AvroValues(pa.schema([("f0", pa.timestamp("us", zone))]), None, schema).columns([data.getvalue()], ["f0"])
 
 
 @pytest.mark.parametrize(
@@ -158,6 +181,10 @@ def test_each_type_is_a_column_and_gives_its_values(kind: Any, arrow: pa.DataTyp
         (
             json.dumps(schema_of({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 39})),
             "column 'f0' has 39 digits behind the point",
+        ),
+        (
+            json.dumps(schema_of({"type": "bytes", "logicalType": "decimal"})),
+            "column 'f0' is a decimal of no precision",
         ),
     ],
 )

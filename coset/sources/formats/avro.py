@@ -34,8 +34,10 @@ _LOGICAL = {
     ("long", "time-micros"): pa.time64("us"),
     ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
     ("long", "local-timestamp-millis"): pa.timestamp("us"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
     ("string", "uuid"): pa.uuid(),
 }
 
@@ -70,10 +72,16 @@ class _Types:
     def _type(self, column: str, written: Any) -> pa.DataType:
         if isinstance(written, str):
             return _PLAIN[written] if written in _PLAIN else self._known(column, written)
+        made = self._made(column, written)
+        if "name" in written:
+            self._named[written["name"]] = made
+        return made
+
+    def _made(self, column: str, written: Any) -> pa.DataType:
         kind = written["type"]
         if not isinstance(kind, str):
             return self._type(column, kind)
-        if written.get("logicalType") == "decimal":
+        if written.get("logicalType") == "decimal" and kind in {"bytes", "fixed"}:
             return _decimal(column, written)
         if (kind, written.get("logicalType")) in _LOGICAL:
             return _LOGICAL[kind, written["logicalType"]]
@@ -82,14 +90,13 @@ class _Types:
                 return pa.list_(self.field("item", column, written["items"]))
             case "map":
                 return pa.map_(pa.string(), self.field("value", column, written["values"]))
-            case "enum" | "fixed":
-                self._named[written["name"]] = pa.string() if kind == "enum" else pa.binary()
-                return self._named[written["name"]]
+            case "enum":
+                return pa.string()
+            case "fixed":
+                return pa.binary()
             case "record":
                 self._named[written["name"]] = None
-                fields = [self.field(field["name"], column, field["type"]) for field in written["fields"]]
-                self._named[written["name"]] = pa.struct(fields)
-                return self._named[written["name"]]
+                return pa.struct([self.field(field["name"], column, field["type"]) for field in written["fields"]])
             case _:
                 return self._type(column, kind)
 
@@ -103,6 +110,8 @@ class _Types:
 def _decimal(column: str, written: Any) -> pa.DataType:
     """A decimal. Connect writes 64 digits if it knows no precision; values with more than ours are refused."""
     scale = written.get("scale", 0)
+    if not written.get("precision"):
+        raise Unreadable(f"column {column!r} is a decimal of no precision", _OTHERWISE)
     if scale > _MOST_DIGITS:
         raise Unreadable(f"column {column!r} has {scale} digits behind the point", _OTHERWISE)
     return pa.decimal128(min(written["precision"], _MOST_DIGITS), scale)

@@ -1,12 +1,13 @@
 """Parquet files: the footer has the columns, and where offsets lie.
 
-INT96 are times as Hive, Impala and Spark wrote them: a Julian day, and the nanoseconds of the day."""
+INT96 are times as Hive, Impala and Spark wrote them: a Julian day, and the nanoseconds of the day. Enums are text."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import fastavro
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 
 from coset.sources.file_columns import FileColumns, columns_of
 from coset.sources.formats.landed_file import BATCH_ROWS, LAND_AGAIN, FileFacts, Unreadable, has_offsets
-from coset.sources.plain_arrays import bare, bare_schema, rebuilt
+from coset.sources.plain_arrays import bare, bare_schema, rebuilt, with_leaves
 from partitioning.model.task_engine import USUAL, TaskMemory
 
 _NANOS_OF_MILLI = 1_000_000
@@ -76,7 +77,12 @@ class ParquetRows:
     @cached_property
     def written_schema(self) -> pa.Schema:
         """The columns, with what is written beside them."""
-        return self._open().schema_arrow
+        file = self._open()
+        schema = file.schema_arrow
+        for place in map(schema.get_field_index, enum_columns(file)):
+            field = schema.field(place)
+            schema = schema.set(place, field.with_type(with_leaves(field.type, _text_for_bytes)))
+        return schema
 
     @cached_property
     def avro_schema(self) -> Any:
@@ -108,13 +114,15 @@ class ParquetRows:
         names = set(file.schema_arrow.names)
         wanted = [name for name in columns if name in names]
         times = [name for name in int96_columns(file) if name in wanted]
+        enums = [name for name in enum_columns(file) if name in wanted]
         for group in range(file.metadata.num_row_groups):
             if _may_hold(file, group, self._offset, start, end):
                 stored, each = _size(file, group, wanted)
                 if stored > self._memory.part:
                     file = self._open(bit_by_bit=self._memory.part // len(wanted))
                 batches = _whole(file, group, wanted, self._memory.rows(BATCH_ROWS, each))
-                yield from self._with_times(batches, group, times) if times else batches
+                batches = self._with_times(batches, group, times) if times else batches
+                yield from map(partial(_with_texts, names=enums), batches) if enums else batches
 
     def _with_times(
         self, batches: Iterator[pa.RecordBatch], group: int, names: Sequence[str]
@@ -235,6 +243,33 @@ def int96_columns(file: pq.ParquetFile) -> Iterator[str]:
     leaves = map(file.schema.column, range(len(file.schema)))
     within = {leaf.path.split(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
     yield from (name for name in file.schema_arrow.names if name.split(".")[0] in within)
+
+
+def enum_columns(file: pq.ParquetFile) -> Iterator[str]:
+    """The columns with a file's enums, which PyArrow calls bytes, also within lists, maps and structs, and no bytes."""
+    kinds = defaultdict[str, set[str]](set)
+    for leaf in map(file.schema.column, range(len(file.schema))):
+        if leaf.physical_type == "BYTE_ARRAY":
+            kinds[leaf.path.split(".")[0]].add(leaf.logical_type.type)
+    within = {name for name, found in kinds.items() if "ENUM" in found and not found & {"NONE", "BSON"}}
+    yield from (name for name in file.schema_arrow.names if name.split(".")[0] in within)
+
+
+def _text_for_bytes(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if kind == pa.binary() else kind
+
+
+def _text_of_bytes(parts: Sequence[pa.Array]) -> pa.Array:
+    (column,) = parts
+    return column.view(pa.string()) if column.type == pa.binary() else column
+
+
+def _with_texts(records: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The records with text in these columns where PyArrow has bytes. Who reads it looks whether it is UTF-8."""
+    for name in names:
+        texts = rebuilt([records.column(name)], _text_of_bytes)
+        records = records.set_column(records.schema.get_field_index(name), name, texts)
+    return records
 
 
 def times_of(millis: pa.Array, nanos: pa.Array) -> pa.Array:
