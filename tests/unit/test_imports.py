@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,12 @@ IMPORT = re.compile(
 )
 
 
+def test_no_files_import_each_other_in_a_circle() -> None:
+    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in _files()}
+    imports = {name: set(_imported(ast.parse(file.read_text()))) & modules.keys() for name, file in modules.items()}
+    TopologicalSorter(imports).prepare()
+
+
 def test_programs_that_are_text_import_names_that_exist() -> None:
     texts = "\n".join(text for file in sorted((ROOT / "tests").rglob("*.py")) for text in _texts(file))
     imports = [
@@ -108,6 +115,15 @@ def test_public_class_names_and_file_names_stand_once() -> None:
     for file in _files():
         places[file.name].append(file)
     assert _repeated(places, FILES) == {}
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    """What a file imports, in functions too, but for its types."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.ImportFrom):
+            yield from (each.module or "", *(f"{each.module}.{name.name}" for name in each.names))
+        elif not (isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"):
+            yield from _imported(each)
 
 
 def _texts(file: Path) -> list[str]:
