@@ -86,8 +86,11 @@ def delete_values(table: Table, row: Row) -> None:
     )
 
 
-def delete_positions(table: Table, gone: Mapping[str, Iterable[int]]) -> None:
-    """Say that these rows of files are deleted, as engines do that merge on read: a file of them for each bucket."""
+def delete_positions(
+    table: Table, gone: Mapping[str, Iterable[int]], written_as: FileFormat = FileFormat.PARQUET
+) -> None:
+    """Say that these rows of files are deleted, as engines do that merge on read: a file of them for each bucket, of
+    which it is said how it is written."""
     by_bucket = dict[int | None, list[tuple[str, int]]]()
     for file in live(table):
         bucket = file.partition[0] if len(file.partition) else None
@@ -99,6 +102,7 @@ def delete_positions(table: Table, gone: Mapping[str, Iterable[int]]) -> None:
             bucket,
             pa.table(dict(zip(("file_path", "pos"), zip(*sorted(some), strict=True), strict=True))),
             DataFileContent.POSITION_DELETES,
+            written_as,
         )
         for bucket, some in by_bucket.items()
         if some
@@ -151,7 +155,13 @@ def file_of(table: Table, bucket: int | None, rows: list[Row]) -> DataFile:
     return _written(table, bucket, pa.Table.from_pylist(rows, schema_to_pyarrow(table.schema())), DataFileContent.DATA)
 
 
-def _written(table: Table, bucket: int | None, rows: pa.Table, content: DataFileContent) -> DataFile:
+def _written(
+    table: Table,
+    bucket: int | None,
+    rows: pa.Table,
+    content: DataFileContent,
+    written_as: FileFormat = FileFormat.PARQUET,
+) -> DataFile:
     path = f"{table.location()}/data/bucket={bucket}/00000-7-{uuid.uuid4()}-0-00001.parquet"
     output = table.io.new_output(path)
     with output.create() as sink:
@@ -160,7 +170,7 @@ def _written(table: Table, bucket: int | None, rows: pa.Table, content: DataFile
         _table_format_version=table.format_version,
         content=content,
         file_path=path,
-        file_format=FileFormat.PARQUET,
+        file_format=written_as,
         partition=Record(*([bucket] if table.spec().fields else [])),
         record_count=len(rows),
         file_size_in_bytes=len(output.to_input_file()),

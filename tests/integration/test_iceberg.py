@@ -29,6 +29,8 @@ from deltalake import QueryBuilder
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchNamespaceError
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType
 
 from bench.elsewhere import environment_of, python_of, variables_of
 from bench.party import JARS, PARTIES
@@ -46,6 +48,7 @@ from tests import forked
 from tests.bucketed import renamed, swapped
 from tests.catalogues import Made, glue, metastore, rest_catalogues
 from tests.commands import coset, refused, succeeded
+from tests.examples import share
 from tests.faults import FaultProxy
 from tests.followed import told
 from tests.histories import Click, table_of
@@ -703,6 +706,61 @@ chosen.to_stream().write("columns", mode="replace", comments={{"a": "of batch {n
         "k string; a string of batch 1; c list<long>",
         "k string; a long of batch 2; c struct<d: optional long>",
     ]
+
+
+def altered(table: Table, chance: random.Random) -> None:
+    """What others may alter of a table, and not its rows."""
+    names = [field.name for field in table.schema().fields]
+    name = chance.choice(names)
+    for way in chance.sample(("sorted", "known", "needed", "mapped", "collected", "added"), k=3):
+        table.refresh()
+        match way:
+            case "sorted":
+                with table.update_sort_order() as order:
+                    order.asc(name, IdentityTransform())
+            case "known" | "needed" | "added":
+                with table.update_schema(allow_incompatible_changes=True) as change:
+                    if way == "added":
+                        change.add_column(chance.choice(sorted({*"abcd"} - {*names})), LongType())
+                    else:
+                        change.update_column(name, required=True)
+                    if way == "known":
+                        change.set_identifier_fields(name)
+            case "mapped":
+                with table.transaction() as transaction:
+                    transaction.set_properties({"schema.name-mapping.default": "[]"})
+            case "collected":
+                with table.transaction() as transaction:
+                    transaction.set_properties({"gc.enabled": "true"})
+
+
+@pytest.mark.parametrize("seed", share(range(4)))
+def test_what_others_alter_of_a_table_stops_no_batch(lake: Catalog, empty: Store, tmp_path: Path, seed: int) -> None:
+    """Columns that are sorted by, known by, or never null to others may go, or be null."""
+    chance, pipeline = random.Random(seed), tmp_path / "columns.py"
+    of = {
+        name: (f"nullif(id % {n}, 0) AS {name}", f"nullif(id::VARCHAR, '3') AS {name}")
+        for n, name in enumerate("abc", 2)
+    }
+    for number in range(5):
+        arrive(empty, number)
+        chosen = ", ".join(chance.choice(of[name]) for name in chance.sample("abc", k=chance.randrange(1, 4)))
+        pipeline.write_text(
+            f"""
+import os
+from coset import Pipeline
+pipeline = Pipeline("columns", source=os.environ["DELAYS_SOURCE"])
+chosen = pipeline.stream("clicks", key="k", partitions=4).select("{chosen}")
+chosen.to_stream().write("columns", mode="replace")
+"""
+        )
+        assert "follows" in succeeded("run", str(pipeline), "--runner", "local", "--go-on", "columns").output
+        table, right = in_catalogue(lake, "columns"), log_of(empty, "columns").to_pyarrow_table()
+        assert rows(table.scan().to_arrow().select(right.column_names)) == rows(right)
+        assert table.properties["gc.enabled"] == "false"
+        for name in right.column_names:
+            assert table.scan(row_filter=f"{name} IS NULL").count() == right[name].null_count
+        altered(table, chance)
 
 
 def test_a_table_may_be_empty_and_have_times_that_python_does_not_know(

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform
@@ -65,6 +66,7 @@ from tests.bucketed import (
     create,
     delete_positions,
     file_of,
+    files_of,
     keep_newest,
     lake,
     live,
@@ -352,6 +354,26 @@ def test_rows_that_are_deleted_by_their_positions_are_not_read(
     run()
     assert spent(store) == 11
     assert "Table spent is its query" in succeeded("verify", SPENT).output
+
+
+@pytest.mark.parametrize("fault", ["a file is named twice", "deletes are not read"])
+def test_a_table_that_is_not_read_rightly_is_read_once_its_files_are_written_anew(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Of files that are named twice engines count the rows twice, as Iceberg's sink left some in 2026."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    table = create(lake, "shop.orders", {"customer": StringType(), "amount": LongType()}, 8)
+    rows, files = some(10), files_of(table, some(10))
+    append_files(table, files)
+    if fault == "a file is named twice":
+        append_files(table, files)
+        rows += some(10)
+    else:
+        delete_positions(table, {files[0].file_path: [0]}, FileFormat.AVRO)
+    found = told(Kind.STREAM_DELETES, "run", SPENT, "--runner", "local")
+    rewrite(table, live(table), rows, Operation.REPLACE)
+    found.again()
+    assert spent(store) == len(rows)
 
 
 def test_rows_that_are_deleted_by_their_positions_later_are_not_read(orders: Table, store: Store) -> None:

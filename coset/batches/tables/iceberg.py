@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -68,12 +69,12 @@ _TRIES = 5
 # What an Iceberg table says of the Delta table that it follows: its folder and id; of a snapshot the version and the
 # digest of that. Its name tells whether somebody registered it under another one.
 FOLDER, _ID, _NAME, _VERSION, _COMMIT = "coset.folder", "coset.id", "coset.table", "coset.version", "coset.commit"
-_NAMES = "schema.name-mapping.default"
+_NAMES, _KEEPS = "schema.name-mapping.default", "gc.enabled"
 _FORMAT = 2
 _PROPERTIES = {
     "format-version": str(_FORMAT),
     # `coset compact` removes files, and keeps those that time travel and backfills need.
-    "gc.enabled": "false",
+    _KEEPS: "false",
     "write.metadata.delete-after-commit.enabled": "true",
 }
 
@@ -228,6 +229,8 @@ class _Follower:
 
         Raises Unsure if it is not known whether the table was made, and else as `follow`.
         """
+        from pyiceberg.exceptions import ValidationError  # noqa: PLC0415  an extra
+
         with catalogue_errors(self.where, self._then):
             table = self._table()
         with opened(self._folder, self._logs) as log, catalogue_errors(self.where, self._then):
@@ -237,12 +240,16 @@ class _Follower:
                 log = self._logs.table(self._folder)
             if log is None:
                 return None
+            there = self._checked(log, table) if table else self._made(log)
             try:
-                return self._changed(log, self._checked(log, table) if table else self._made(log))
+                return self._changed(log, there)
             except FileNotFoundError as gone:
                 what = f"files of the Iceberg table's newest snapshot are gone: {text_of(gone)}"
                 then = "restore them; or drop the table there, without its files, then "
                 raise Refused(self._unlike(what, then)) from gone
+            except (ValidationError, ValueError) as wrong:
+                what = f"as it is, the Iceberg table cannot follow: {text_of(wrong)}"
+                raise Refused(self._unlike(what, "drop the table there, without its files, then ")) from wrong
 
     def unclear(self, lost: Unsure) -> Finding:
         """The finding that the table is not known to follow after all tries, of which the last `lost` its answer."""
@@ -466,10 +473,10 @@ def _evolved(
     from pyiceberg.transforms import BucketTransform  # noqa: PLC0415  an extra
 
     transaction = table.transaction()
-    said = {_NAME: name, BUCKETS: str(buckets or "")}
+    said = {_NAME: name, BUCKETS: str(buckets or ""), _KEEPS: _PROPERTIES[_KEEPS]}
     if other_said := {key: value for key, value in said.items() if table.properties.get(key, "") != value}:
         transaction.set_properties(other_said)
-    if _NAMES not in table.properties:
+    if not _maps_names(table):
         # Files have no ids of columns. PyIceberg keeps it when columns change.
         transaction.set_properties({_NAMES: table.schema().name_mapping.model_dump_json()})
     wanted = {field.name: field for field in _schema(columns).fields}
@@ -481,8 +488,10 @@ def _evolved(
                 lies.remove_field(part.name)
     _change_columns(transaction, held, wanted, other)
     if lies_otherwise and buckets:
+        # No column has the name of a partition.
+        named = next(free for n in count() if (free := f"{buckets.key}_bucket_{buckets.count}{'_' * n}") not in wanted)
         with transaction.update_spec() as lies:
-            lies.add_field(buckets.key, BucketTransform(buckets.count), f"{buckets.key}_bucket_{buckets.count}")
+            lies.add_field(buckets.key, BucketTransform(buckets.count), named)
     updates, requirements = transaction._updates, transaction._requirements
     return transaction.table_metadata if updates else table.metadata, updates, requirements
 
@@ -490,18 +499,35 @@ def _evolved(
 def _change_columns(
     transaction: Transaction, held: Mapping[str, NestedField], wanted: Mapping[str, NestedField], other: Sequence[str]
 ) -> None:
-    """Let a table have the columns that are wanted, of which some have another type."""
-    commented = [name for name in held if name in wanted and held[name].doc != wanted[name].doc]
-    if not other and not commented and held.keys() == wanted.keys():
+    """Let a table have the columns that are wanted, of which some have another type. What others say of columns that
+    go, or that have a value in each row, goes too."""
+    gone = [*other, *(held.keys() - wanted.keys())]
+    altered = [name for name in held if name in wanted and _said_of_it(held[name]) != _said_of_it(wanted[name])]
+    if not gone and not altered and held.keys() == wanted.keys():
         return
+    if gone and not transaction.table_metadata.sort_order().is_unsorted:
+        transaction.update_sort_order().commit()
     with transaction.update_schema(allow_incompatible_changes=True) as update:
-        for name in (*other, *(held.keys() - wanted.keys())):
+        if gone or any(held[name].required for name in altered):
+            update.set_identifier_fields()
+        for name in gone:
             update.delete_column((name,))
         for name, field in wanted.items():
             if name in other or name not in held:
                 update.add_column((name,), field.field_type, field.doc)
-            elif name in commented:
-                update.update_column((name,), doc=field.doc)
+            elif name in altered:
+                update.update_column((name,), doc=field.doc, required=field.required)
+
+
+def _said_of_it(field: NestedField) -> tuple[str | None, bool]:
+    return field.doc, field.required
+
+
+def _maps_names(table: Table) -> bool:
+    """Whether a table says by the names of all of its columns, and their parts, which they are."""
+    mapping, schema = table.metadata.name_mapping(), table.schema()
+    mapped = {name: each.field_id for name, each in mapping._field_by_name.items()} if mapping else {}
+    return all(mapped.get(name) == schema.find_field(name).field_id for name in schema.column_names)
 
 
 def _type(field: NestedField) -> str:

@@ -90,6 +90,7 @@ _ADDRESSES = ((re.compile(r"s3[an]://"), "s3://"), (re.compile(r"(file:)?/+"), f
 # What a snapshot of a pipeline's Iceberg table says of that.
 PIPELINE = "coset.pipeline"
 _BY_VALUES = "it deletes rows by their values (equality deletes), and only deletes by position are read"
+_TWICE = "it names files more than once, and so counts their rows more than once"
 _REWRITE = "let the table's engine rewrite its files, as Spark's rewrite_data_files does"
 
 
@@ -207,6 +208,8 @@ class History:
         now = self._live(self._entries(self._manifests(number)))
         if now.by_values:
             self._deletes(number, _BY_VALUES, (f"{_REWRITE}, then ", Repeat()))
+        if self._table.metadata.format_version > 1 and now.rows != _rows(self._manifests(number)):
+            self._deletes(number, _TWICE, (f"{_REWRITE}, so that their rows are rows of their own, then ", Repeat()))
         added = {path: entry.sequence_number or 0 for path, entry in now.files.items()}
         return sorted(_found(number, now.but(self._live())), key=lambda each: (added[each.file.file_path], each.path))
 
@@ -258,7 +261,15 @@ class History:
         """The positions of rows that a file deletes, by the paths of data files."""
         from pyiceberg.io.pyarrow import _read_deletes  # noqa: PLC0415  an extra
 
-        return {path: positions.to_numpy() for path, positions in _read_deletes(self._table.io, file).items()}
+        try:
+            found = _read_deletes(self._table.io, file)
+        except ValueError as error:
+            why = f"it is not known which rows {file.file_path} deletes: {error}"
+            # Whoever has read nothing need not begin anew.
+            then: Then = (f"{_REWRITE}, and begin anew with it: ", self._anew)
+            number = self.current.snapshot_id if self.current else 0
+            self._deletes(number, why, then if self._taken else (f"{_REWRITE}, then ", Repeat()))
+        return {path: positions.to_numpy() for path, positions in found.items()}
 
     def _manifests(self, number: int) -> Sequence[ManifestFile]:
         return self._by_id[number].manifests(self._table.io)
