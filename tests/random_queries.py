@@ -12,39 +12,33 @@ import random
 import re
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import duckdb
 
-from coset.batches.backfills import actions
-from coset.batches.backfills.actions import Asked
-from coset.batches.interpreter import silently
-from coset.batches.runners.local import Local
-from coset.batches.tables.compaction import compact
+from coset.batches.backfills import swaps
 from coset.batches.tables.first_rows import first_rows
 from coset.testing.runs import Landed, Trial
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.explain.table_query import table_query
 from partitioning.kinds import Kind
 from partitioning.model import table_parts
-from partitioning.model.allowance import Allowance
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.model.table_mode import Mode
 from partitioning.values import replace
-from tests.random_steps import AS_SQL, TWICE, VALUES, Writer
+from tests.random_acts import BACKFILLS, DEEDS, WAYS, all_names, asking, done, run
+from tests.random_steps import AS_SQL, KEPT, TWICE, VALUES, Writer
 
 # A row as texts.
 _Row = tuple[str, ...]
@@ -56,39 +50,48 @@ _LATER = 3
 
 @dataclass(frozen=True)
 class Arriving:
-    """What arrives before a batch, how it runs, and what is done to the store after it."""
+    """What arrives before a batch, how it runs, what becomes of it, and what is done to the store after it."""
 
     records: Landed
     scheme: str | None
     groups: int
     twice: bool
     after: str = ""
+    way: str = ""
 
 
 @dataclass(frozen=True)
 class History:
-    """A pipeline as lines of code, and its batches. Tables of the flows that are `late` are added after two batches,
-    when streams have so many more partitions as have `grown`, and a line may be `edited`, to another."""
+    """A pipeline as lines of code, and its batches. Tables of the flows that are `late` are added after two batches, or
+    are left out of the second one alone if they are `away`. Streams have so many more partitions then as have `grown`,
+    and a line may be `edited`, to another, by which batches may be `corrected` before the next one."""
 
     lines: tuple[str, ...]
     batches: tuple[Arriving, ...]
     late: frozenset[str] = frozenset()
     grown: int = 0
     edited: tuple[str, str] | None = None
+    away: bool = False
+    corrected: bool = False
 
     def __str__(self) -> str:
         """As code: what arrives is a comment, as far as it is short."""
         said = (
-            f"{each.scheme or 'default'}, {each.groups} groups{', run twice' * each.twice}, {each.after}"
+            f"{each.scheme or 'default'}, {each.groups} groups{', run twice' * each.twice}, {each.way}; {each.after}"
             for each in self.batches
         )
-        later = [f"# later: {', '.join(sorted(self.late)) or 'nothing'}, {self.grown} more partitions"]
+        later = [f"# {'away' if self.away else 'later'}: {', '.join(sorted(self.late))}; {self.grown} more partitions"]
+        later += ["# later: all batches are backfilled first"] * self.corrected
         later += [f"# later: {self.edited[1]}"] if self.edited else []
         return "\n".join(["pipeline = Pipeline('p')", *self.lines, *later, *(f"# {one}" for one in said)])
 
+    def lines_of(self, batch: int) -> tuple[str, ...]:
+        """The lines of a batch, of which the first is 1."""
+        return self.went_on if batch >= _LATER else self.lines if self.away and batch == 1 else self.begun
+
     @property
     def begun(self) -> tuple[str, ...]:
-        """The lines of the first batches: without the tables that are late, and what leads to them alone."""
+        """The lines without the tables that are late, and what leads to them alone."""
         lines = [line for line in self.lines if not _is_write(line, self.late)]
         while self.late:
             used = set(re.findall(r"\b[suf]\d+\b(?!\")", " ".join(line[len(_made_by(line)) :] for line in lines)))
@@ -100,7 +103,7 @@ class History:
 
     @property
     def went_on(self) -> tuple[str, ...]:
-        """The lines of the batches after them."""
+        """The lines of the batches after the first two."""
         old, new = self.edited or ("", "")
         return tuple(
             re.sub(r"partitions=(\d+)", lambda match: f"partitions={int(match[1]) + self.grown}", line)
@@ -112,7 +115,7 @@ class History:
         """The tables that what was edited reaches."""
         if self.edited is None:
             return frozenset()
-        pipeline, name = made(self.lines)[0], _made_by(self.edited[0])
+        pipeline, name = made(self.lines)[0], _made_by(self.edited[0]) or self.edited[0].partition(".")[0]
         above = {write.table: pipeline.graph.above(write.step) for write in pipeline.writes}
         behind = {table for table, names in above.items() if any(re.match(rf"{name}\b", each) for each in names)}
         # to_stream() of records is no step.
@@ -158,27 +161,52 @@ def history(seed: int, *, wide: bool = False) -> History:
     return _widened(of, random.Random(f"{seed} more")) if wide else of
 
 
+def kept(seed: int) -> History:
+    """Four batches of a pipeline with all that steps keep, of which one is edited, and something that is done after
+    each."""
+    chance, ids, edited = random.Random(f"{seed} kept"), iter(range(1_000_000)), KEPT[2]
+    batches = tuple(_arriving(chance, batch, ["s0", "u0"], set(), ids) for batch in range(4))
+    of = _widened(History(KEPT, batches), chance)
+    deeds = [
+        "",
+        *(f"{deed} {chance.randrange(3)}" * (deed in BACKFILLS) or deed for deed in chance.sample(DEEDS[2:], 3)),
+    ]
+    batches = tuple(replaced(each, after=deed) for each, deed in zip(of.batches, deeds, strict=True))
+    return replaced(of, batches=batches, edited=(edited, edited.replace("<> 0", "<> 1")))
+
+
 def _widened(of: History, chance: random.Random) -> History:
     """The history with values that are missing, records that come late, an edited line, and what is done after
     batches."""
     late = any("late=" in line for line in of.lines)
-    lines = [line for line in of.lines if _made_by(line).startswith("f")]
-    edited = _edited(chance, chance.choice(lines)) if lines and chance.random() < 0.5 else None
+    edited = _edited(chance, of.lines) if chance.random() < 0.6 else None
     batches, sources = list[Arriving](), {_made_by(line) for line in of.lines if "pipeline.cdc" in line}
+    # What is merged, or goes on as its own input, has the same columns.
+    grows = chance.random() < 0.3 and not re.search(r"merge\(| = \w+\.combine\(", "\n".join(of.lines))
     for number, each in enumerate(of.batches):
+        more = grows and number > 0
         records = {
-            name: [_odd(chance, row, late, seen, name in sources) for seen, row in enumerate(rows)]
+            name: [
+                _odd(chance, row, late, seen, name in sources, more=more and name == "s0")
+                for seen, row in enumerate(rows)
+            ]
             for name, rows in each.records.items()
         }
-        after = chance.choice(("", "", "", "compact", "backfill", "undo")) if number else ""
-        batches.append(replaced(each, records=records, after=after))
-    return replaced(of, batches=tuple(batches), edited=edited)
+        after, way = chance.choice(DEEDS) if number else "", chance.choice(WAYS)
+        after += f" {chance.choice((0, 0, 1, 2))}" * (after in BACKFILLS)
+        batches.append(replaced(each, records=records, after=after, way=way))
+    away, corrected = bool(of.late) and chance.random() < 0.4, edited is not None and chance.random() < 0.3
+    return replaced(of, batches=tuple(batches), edited=edited, away=away, corrected=corrected)
 
 
-def _odd(chance: random.Random, row: Mapping[str, object], late: bool, seen: int, of_source: bool) -> dict[str, object]:
+def _odd(
+    chance: random.Random, row: Mapping[str, object], late: bool, seen: int, of_source: bool, *, more: bool
+) -> dict[str, object]:
     """A record of which some values are missing, but for the first, and which may come up to two days late; one `of`
-    a `source` may delete its row."""
-    kept = dict(row)
+    a `source` may delete its row. It may have one column `more`."""
+    kept = dict(row) | ({"e": f"e{seen}"} if more else {})
+    if seen and chance.random() < 0.2:
+        kept["d"] = chance.choice((0.0, -0.0))
     if seen:
         kept |= {name: None for name in ("a", "b", "n", "d", "c") if chance.random() < 0.12}
     if of_source:
@@ -203,13 +231,20 @@ _EDITS = (
     (r"n % (\d) AS odd", ("2", "3")),
     (r"repartition\((\d)", ("2", "4")),
     (r"(, running=True)", ("",)),
+    (r"deletes=\"n % (\d) = 0\"", ("3", "4")),
+    (r"(, kept=True|, updates=\"beside\")", ("",)),
     (r"^f\d+ = [suf]\d+(\.)", ('.filter("n % 7 IS DISTINCT FROM 1", name="INSERTED").',)),
     (r"^f\d+ = ([suf]\d+)\.", ("s0", "s1", "f0", "f1", "f2")),
 )
 
 
-def _edited(chance: random.Random, line: str) -> tuple[str, str] | None:
+def _edited(chance: random.Random, lines: Sequence[str]) -> tuple[str, str] | None:
     """A line, and another in its place."""
+    line, text = chance.choice(lines), " ".join(lines)
+    if (named := _RENAMED.search(line)) and chance.random() < 0.5 and not re.search(rf"\b{named[1]}\.[a-z]\b", text):
+        # Steps that keep something do so under another name.
+        renamed = f'{line[: named.start(1)]}{named[1]}n{line[named.end(1) :]}; pipeline.changed("{named[1]}n"'
+        return line, f'{renamed}, was="{named[1]}")'
     for pattern, words in chance.sample(_EDITS, len(_EDITS)):
         if (found := re.search(pattern, line)) and (others := [each for each in words if each != found[1]]):
             new = chance.choice(others).replace("INSERTED", f"{_made_by(line)}x")
@@ -218,6 +253,9 @@ def _edited(chance: random.Random, line: str) -> tuple[str, str] | None:
                 continue
             return line, old
     return None
+
+
+_RENAMED = re.compile(r'(?:latest|combine)\([^()]*(?:\([^()]*\)[^()]*)*name="(f\d+)"\)$')
 
 
 def _made_by(line: str) -> str:
@@ -322,52 +360,109 @@ def check(of: History, compared: Compared) -> None:
     """
     # However small a table is, batches write beside its rows, until a partition has a few files.
     table_parts.SMALL, table_parts.MOST_FILES = 0, 3
-    pipeline, lines = made(of.begun)
-    of_batches, lacking, waiting = dict[str, dict[int, list[_Row]]](), set[str](), frozenset[str]()
+    pipeline, lines = made(of.lines_of(1))
     if not pipeline.writes:
         return
     with Trial.made(pipeline) as place:
+        going = _Going(of, compared, place, lines)
         for number, arriving in enumerate(of.batches, 1):
-            if number == _LATER and of.went_on != of.begun:
-                pipeline, lines = made(of.went_on)
-                there = {write.table for write in place.pipeline.writes}
-                place.go_on_with(pipeline)
-                compared.added += len({write.table for write in pipeline.writes} - there)
-            streams = {stream.name for stream in pipeline.streams}
-            place.land({name: rows for name, rows in arriving.records.items() if name in streams})
-            edited, last = of.edited is not None and number == _LATER, _published(place)
+            going.land(number, arriving)
             try:
-                lacking |= _run(place, arriving, of.reached if edited else frozenset())
-                # An edited line waits for a batch.
-                waiting = (of.reached if edited else waiting) if _published(place) == last else frozenset()
-                compared.edited += edited
-                compared.unasked += edited and not lacking & of.reached
+                going.run(number, arriving)
             except Refused as refusal:
-                if edited:
-                    return check(replaced(of, edited=None), compared)
-                # What is added later may be refused then.
-                known = of.lines if number == _LATER else lines
-                if "a row has no key" in str(refusal):
-                    # Nothing is published then.
-                    return
-                first = not Ledger(store_at(place.root), pipeline.name).standing().plan or number == _LATER
-                if not first or len(left := _but(known, refusal)) == len(known):
-                    raise
-                compared.refused += 1
-                kept = [line for line in of.lines if line in left or line not in known]
-                return check(replaced(of, lines=made(kept)[1]), compared)
-            so_far = replaced(of, batches=of.batches[:number])
-            _compare(place, compared, of_batches, so_far, lacking | waiting)
-            if arriving.after and _done(place, arriving.after, number):
-                compared.after[arriving.after] += 1
-                if arriving.after == "backfill":
-                    # Of batches before what is new in the pipeline, nobody counted the rows.
-                    new, means = {f"t_{name}" for name in of.late} | of.reached, meanings(pipeline.graph)
-                    lacking = {table for table in new & means.keys() if means[table].rows is RowKind.OF_BATCH}
-                    waiting = frozenset()
-                _compare(place, compared, of_batches, so_far, lacking | waiting)
-        compared.asked += len(lacking)
-    compared.ops.update(step.op for step in pipeline.steps)
+                if other := going.without(number, refusal):
+                    check(other, compared)
+                return
+            going.compare(number)
+            if arriving.after and _published(place) is not None:
+                going.do(number, arriving.after)
+        compared.asked += len(going.lacking)
+    compared.ops.update(step.op for step in place.pipeline.steps)
+
+
+@dataclass
+class _Going:
+    """A history while it goes on. Tables that are `lacking` something, or are `waiting` for a batch of what is new, are
+    not compared; others have `touched` some."""
+
+    of: History
+    compared: Compared
+    place: Trial
+    lines: tuple[str, ...]
+    of_batches: dict[str, dict[int, list[_Row]]] = field(default_factory=dict)
+    lacking: set[str] = field(default_factory=set)
+    waiting: frozenset[str] = frozenset()
+    touched: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._new = {f"{kind}_{name}" for name in self.of.late for kind in "tcr"} | self.of.reached
+
+    def land(self, number: int, arriving: Arriving) -> None:
+        """Let the records of a batch arrive, for the pipeline that it has."""
+        of, there = self.of, {write.table for write in self.place.pipeline.writes}
+        if of.lines_of(number) != of.lines_of(max(1, number - 1)):
+            pipeline, self.lines = made(of.lines_of(number))
+            self.place.go_on_with(pipeline)
+            self.compared.added += len({write.table for write in pipeline.writes} - there)
+        streams = {stream.name for stream in self.place.pipeline.streams}
+        self.place.land({name: rows for name, rows in arriving.records.items() if name in streams})
+
+    def run(self, number: int, arriving: Arriving) -> None:
+        """Run a batch. Raises Refused."""
+        of, last, later = self.of, _published(self.place), number == _LATER
+        edited = of.edited is not None and later
+        if of.corrected and edited and done(self.place, "backfill 0", number, self.touched) is not None:
+            self.compared.after["corrected"] += 1
+            self.lacking = self._uncounted()
+        self.lacking |= _run(self.place, arriving, self._new if later and (edited or of.away) else frozenset())
+        # An edited line waits for a batch.
+        self.waiting = (of.reached if edited else self.waiting) if _published(self.place) == last else frozenset()
+        self.compared.edited += edited
+        self.compared.unasked += edited and not self.lacking & of.reached
+
+    def without(self, number: int, refusal: Refused) -> History | None:
+        """The history without what a batch is refused for; none if it ends there. Raises the refusal if it is for
+        nothing that may be left out."""
+        of, later = self.of, number == _LATER
+        if of.edited and later:
+            return replaced(of, edited=None, corrected=False)
+        if of.away and 1 < number <= _LATER:
+            return replaced(of, away=False)
+        if "a row has no key" in str(refusal):
+            # Nothing is published then.
+            return None
+        # What is added later may be refused then.
+        known = of.lines if later else self.lines
+        first = not Ledger(store_at(self.place.root), self.place.pipeline.name).standing().plan or later
+        if not first or len(left := _but(known, refusal)) == len(known):
+            raise refusal
+        self.compared.refused += 1
+        return replaced(of, lines=made([line for line in of.lines if line in left or line not in known])[1])
+
+    def compare(self, number: int) -> None:
+        """Hold the tables against their queries."""
+        so_far = replaced(self.of, batches=self.of.batches[:number])
+        _compare(self.place, self.compared, self.of_batches, so_far, self.lacking | self.waiting)
+
+    def do(self, number: int, deed: str) -> None:
+        """Do something after a batch, and compare unless that stopped half way."""
+        named = done(self.place, deed, number, self.touched)
+        self.compared.after[f"{deed.partition(' ')[0]}{' in vain' * (named is None)}"] += 1
+        if named is None:
+            return
+        if deed == "touch":
+            self.touched = {write.table for write in self.place.pipeline.writes}
+        if deed in {"backfill 0", "redo 0", "stop 0"}:
+            self.lacking, self.waiting = self._uncounted(), frozenset()
+        elif named:
+            self.lacking |= named | self._new
+        if swaps.half(store_at(self.place.root), self.place.pipeline.name) is None:
+            self.compare(number)
+
+    def _uncounted(self) -> set[str]:
+        """The tables with rows of batches that nobody counted, as a backfill made them by what is new."""
+        means = meanings(self.place.pipeline.graph)
+        return {table for table in self._new & means.keys() if means[table].rows is RowKind.OF_BATCH}
 
 
 def _published(place: Trial) -> int | None:
@@ -384,57 +479,21 @@ def _but(lines: Sequence[str], refusal: Refused) -> tuple[str, ...]:
     return made([line for line in lines if line not in writes and (tables or line.partition(" ")[0] not in named)])[1]
 
 
-def _done(place: Trial, what: str, number: int) -> bool:
-    """Do something to the store after a batch; whether that is possible."""
-    store = store_at(place.root)
-    if what == "compact":
-        compact(place.pipeline, store, timedelta(days=7))
-        return True
-    settings = Settings(scheme=Scheme.parse(f"elastic({1 + number % 3})"), allowance=_may_go(place))
-    settings = replace(settings, begin_anew=_named(place), go_on=_named(place))
-    try:
-        asked = actions.begin(place.pipeline, store, Asked(0, None, settings))
-    except Refused as refusal:
-        # What is read for the first time was not there when its first batches ran.
-        if "is read by the pipeline only" not in str(refusal):
-            raise
-        return False
-    with TemporaryDirectory() as docs, Local(processes=1) as runner:
-        actions.run(place.pipeline, store, asked, runner, Path(docs), silently)
-    found = actions.review(store, asked)
-    if not found.in_place:
-        actions.swap(store, asked, found.digest, "")
-    if what == "undo":
-        actions.undo(store, asked, "")
-    return True
-
-
-def _may_go(place: Trial) -> Allowance:
-    return Allowance(named=tuple(write.table for write in place.pipeline.writes))
-
-
-def _named(place: Trial) -> tuple[str, ...]:
-    """All that may be asked about by name."""
-    kept = [step.name for step in place.pipeline.steps if step.state]
-    return (*kept, *(write.table for write in place.pipeline.writes))
-
-
-def _run(place: Trial, arriving: Arriving, reached: frozenset[str]) -> set[str]:
+def _run(place: Trial, arriving: Arriving, reached: Collection[str]) -> set[str]:
     """Run a batch, and return the tables that are added by their name, as the plan says that they lack something, and
     those that an edited line has `reached`, if the plan asks about it."""
     try:
         _run_asking(place, arriving, ())
     except Refused as refusal:
+        named = {str(dict(finding.about).get("table")) for finding in refusal.findings}
         if reached:
-            named = {str(dict(finding.about).get("table")) for finding in refusal.findings}
             try:
-                _run_asking(place, arriving, _named(place))
+                _run_asking(place, arriving, all_names(place))
             except Refused:
                 raise refusal from None
-            return {*named} | reached
+            return {*named, *reached}
         if {finding.kind for finding in refusal.findings} - {Kind.TABLE_BEGINS, Kind.TABLE_QUERY}:
             raise
-        named = {str(dict(finding.about)["table"]) for finding in refusal.findings}
         _run_asking(place, arriving, tuple(named))
         return named
     return set()
@@ -442,15 +501,14 @@ def _run(place: Trial, arriving: Arriving, reached: frozenset[str]) -> set[str]:
 
 def _run_asking(place: Trial, arriving: Arriving, named: tuple[str, ...]) -> None:
     scheme = Scheme.parse(arriving.scheme) if arriving.scheme else None
-    # Tables of a batch, and those of rows that change, may lose most of their rows.
-    settings = Settings(groups=arriving.groups, allowance=_may_go(place), begin_anew=named, go_on=named)
+    settings = asking(place, named, groups=arriving.groups)
     try:
-        place.run(replace(settings, scheme=scheme), twice=arriving.twice)
+        run(place, arriving.way, replace(settings, scheme=scheme), twice=arriving.twice)
     except Refused:
         if scheme is None:
             raise
         # Not each scheme fits each pipeline.
-        place.run(settings, twice=arriving.twice)
+        run(place, arriving.way, settings, twice=arriving.twice)
 
 
 def _compare(
@@ -517,20 +575,22 @@ def _compare_log(place: Trial, plan: Plan, table: str, so_far: History) -> None:
 
 def _texts(rows: duckdb.DuckDBPyRelation) -> list[_Row]:
     names = sorted(rows.columns)
-    # Nobody tells one NaN from another.
-    listed = ", ".join(
-        f"coalesce(nullif(\"{name}\"::VARCHAR, '-nan'), if(\"{name}\" IS NULL, '-', 'nan'))" for name in names
+    # Nobody tells one NaN from another, nor one zero.
+    text = (
+        "CASE \"{0}\"::VARCHAR WHEN '-nan' THEN 'nan' WHEN '-0.0' THEN '0.0' ELSE coalesce(\"{0}\"::VARCHAR, '-') END"
     )
+    listed = ", ".join(map(text.format, names))
     return rows.project(listed).fetchall()
 
 
 def smallest(of: History, seconds: float = 120) -> History:
-    """A history that still fails, with fewer lines, batches and records, as far as that is found in time."""
-    end, grown = time.monotonic() + seconds, True
+    """A history that still fails as this one does, with fewer lines, batches and records, as far as that is found in
+    time."""
+    end, grown, how = time.monotonic() + seconds, True, failure(of).partition("\n")[0]
     while grown and time.monotonic() < end:
         grown = False
         for less in _less(of):
-            if time.monotonic() < end and _fails(less):
+            if time.monotonic() < end and failure(less).partition("\n")[0] == how:
                 of, grown = less, True
                 break
     return of
@@ -542,48 +602,47 @@ def _less(of: History) -> Iterator[History]:
         yield replaced(of, batches=of.batches[:-1])
     if of.late or of.grown:
         yield replaced(of, late=frozenset(), grown=0)
-    if of.edited:
-        yield replaced(of, edited=None)
+    if of.edited or of.away:
+        yield replaced(of, edited=None, away=False, corrected=False)
     for number, arriving in enumerate(of.batches):
-        if arriving.after:
-            yield replaced(of, batches=(*of.batches[:number], replaced(arriving, after=""), *of.batches[number + 1 :]))
+        for less in _less_of(arriving):
+            yield replaced(of, batches=(*of.batches[:number], less, *of.batches[number + 1 :]))
     for line in reversed(of.lines):
         yield replaced(of, lines=made([each for each in of.lines if each != line])[1])
-    for number, arriving in enumerate(of.batches):
-        for name, rows in arriving.records.items():
-            for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
-                fewer = replaced(
-                    arriving, records=dict(arriving.records) | {name: half}, scheme=None, groups=1, twice=False
-                )
-                yield replaced(of, batches=(*of.batches[:number], fewer, *of.batches[number + 1 :]))
 
 
-def _fails(of: History) -> bool:
+def _less_of(arriving: Arriving) -> Iterator[Arriving]:
+    """The batch with nothing done to it or after it, or with half of a stream's records."""
+    plain = (replaced(arriving, after=""), replaced(arriving, way=""), replaced(arriving, twice=False))
+    yield from (each for each in plain if each != arriving)
+    for name, rows in arriving.records.items():
+        for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+            yield replaced(arriving, records={**arriving.records, name: half}, scheme=None, groups=1, twice=False)
+
+
+def failure(of: History) -> str:
+    """How a history fails, in a line, and what of it; empty if it does not."""
     try:
         check(of, Compared())
-    except Differs:
-        return True
-    except (CosetError, AssertionError, StopIteration):
-        return False
-    return False
+    except Differs as differs:
+        return f"A table is not its query\n{differs}"
+    except CosetError as error:
+        return f"{', '.join(sorted({finding.kind for finding in error.findings}))}\n{of}\n{error}"
+    except Exception as error:
+        return f"{type(error).__name__}\n{of}\n{traceback.format_exc()}"
+    return ""
 
 
 def main(minutes: float, seed: int, *, wide: bool = True) -> int:
-    """Take seeds until the time is over; 1 at the first difference."""
+    """Take seeds until the time is over; 1 at the first that fails."""
     os.environ.setdefault("COSET_IMPORTS", "tests")
     end, first, compared = time.monotonic() + 60 * minutes, seed, Compared()
     while time.monotonic() < end:
         try:
             check(history(seed, wide=wide), compared)
-        except Differs:
-            print(f"Seed {seed} differs; as few lines as still do:", flush=True)
-            try:
-                check(smallest(history(seed, wide=wide)), Compared())
-            except Differs as differs:
-                print(differs)
-            return 1
-        except Refused as refusal:
-            print(f"Seed {seed} is refused:\n{history(seed, wide=wide)}\n{refusal}")
+        except Exception as error:
+            print(f"Seed {seed}: {error}\nAs few lines as still fail so:", flush=True)
+            print(failure(smallest(history(seed, wide=wide))))
             return 1
         print(f"Seed {seed} has no difference", file=sys.stderr, flush=True)
         seed += 1

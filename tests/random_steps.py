@@ -19,6 +19,10 @@ SUMS = (
 CAST = 'cast={"c": "DECIMAL(18,2)"}'
 
 
+# The formats of keys that are no texts.
+_FORMATS = {"m": "long", "y": "double", "(p, q)": "json"}
+
+
 @dataclass(frozen=True)
 class Made:
     """What is known of the flow that a line makes. It has one row for each key if it is `unique`; its rows come in the
@@ -73,11 +77,7 @@ class Writer:
             for name, made in self._made.items()
             if name != one
             and (not prompt or (made.prompt and made.timed))
-            and (
-                made.key == key
-                if same_key
-                else (made.key == "m") == (key == "m") and (made.key == "(p, q)") == (key == "(p, q)")
-            )
+            and (made.key == key if same_key else _FORMATS.get(made.key) == _FORMATS.get(key))
         ]
         return self._chance.choice(found) if found else None
 
@@ -122,6 +122,7 @@ def _rekeyed(writer: Writer, one: str, name: str) -> Step:
 def _partial(writer: Writer, one: str, name: str) -> Step:
     key = writer.of(one).key
     by = f'by="{key}"' if key != "(p, q)" else 'by=("p", "q")'
+    by += ', key_format="double"' * (key == "y")
     running = writer.some("", ", running=True", ", running=True")
     code = f'{one}.partial("{SUMS}", {by}, name="{name}p").combine("{SUMS}"{running}, name="{name}")'
     return (code, _changed(writer.of(one), unique=True)) if key != "m" else None
@@ -290,7 +291,7 @@ def _processed(writer: Writer, one: str, name: str) -> Step:
     key = writer.of(one).key
     if "(" in key:
         return None
-    columns = {key: "BIGINT" if key == "m" else "VARCHAR"} | _COLUMNS
+    columns = {key: {"m": "BIGINT", "y": "DOUBLE"}.get(key, "VARCHAR")} | _COLUMNS
     whole = writer.some("", "", ", partitionable=False")
     code = f'{one}.process("tests.random_steps:twice", {columns}{whole}, name="{name}")'
     return code, writer.of(one)
@@ -334,6 +335,26 @@ def _corrected(writer: Writer, one: str, name: str) -> Step:
     return code, Made("(k, w)", unique=True, prompt=False)
 
 
+# A pipeline with all that steps keep.
+KEPT = (
+    f's0 = pipeline.stream("s0", key="k", partitions=3, source="s3://lake", {CAST}, time="t", late=timedelta(days=3))',
+    f'u0 = pipeline.table("u0", key="k", partitions=2, source="s3://lake", {CAST}, deletes="n % 4 = 0", kept=True)',
+    'f0 = s0.filter("n % 3 <> 0", name="f0")',
+    'f1 = f0.latest("(t, i)", name="f1")',
+    """f2 = f1.join(u0, "f1.n, f1.b, u0.i", how="left", name="f2").rekey("x", sql="coalesce(b, '')", name="f2r")""",
+    'f3 = f2.aggregate("sum(n::BIGINT)::BIGINT AS n, count(i) AS i", name="f3")',
+    f'f4 = f0.select("{VALUES}", name="f4v").combine("{SUMS}", running=True, name="f4")',
+    f'f5 = f0.windows("{SUMS}", time="t", every=timedelta(hours=3), name="f5")',
+    'f7 = f0.latest("(t, i)", time="t", keep=timedelta(hours=30), name="f7")',
+    'f8 = f7.expired(name="f8")',
+    'f1.write("t_f1", mode="upsert", updates="beside")',
+    'f1.write("c_f1", mode="changelog")',
+    'f3.write("t_f3", mode="upsert")',
+    'f4.write("t_f4", mode="upsert", updates="beside")',
+    'f5.write("t_f5")',
+    'f7.write("t_f7", mode="upsert")',
+    'f8.write("t_f8")',
+)
 _COLUMNS = {
     "a": "VARCHAR",
     "b": "VARCHAR",
@@ -358,6 +379,14 @@ _WIDE: Sequence[Callable[[Writer, str, str], Step]] = (
     *[_united] * 2,
     _whole,
     _corrected,
+    *[
+        _alone(
+            f'rekey("y", sql="coalesce(d, 0.5)", key_format="double", name="NAMEr").select("{VALUES}", name="NAME")',
+            unique=False,
+            key="y",
+        )
+    ]
+    * 2,
     _alone('select("a, b, unnest([n, n + 1]) AS n, t, i, d, c", name="NAME")', unique=False),
     _alone('filter("d > 1 OR c < 0.5", name="NAME")'),
     _alone(

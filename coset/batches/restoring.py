@@ -21,6 +21,7 @@ from coset.sources.files import Files
 from coset.sources.pinned import not_as_planned
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import PlanAsking, Restore
+from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import StateFiles
 from partitioning.documents.store import Store
@@ -158,6 +159,7 @@ def _run_again(
     otherwise = (
         _OTHERWISE if was == here else f"install duckdb=={was}, in which it was made, for this command; or {_OTHERWISE}"
     )
+    otherwise = f"give this command the memory that the batch had, {_memory(store, plan)}; or {otherwise}"
     findings = [
         Finding.of(
             Kind.STATE_GONE,
@@ -171,9 +173,22 @@ def _run_again(
         for file in files
         if (mine := made.get((file.name, file.task))) is None or mine.digest != file.digest
     ]
+    if findings:
+        # Else the next one who tries would find its groups done.
+        ledger.close_attempt(plan.batch, ledger.attempt(plan.batch), canonical({"findings": []}))
     refuse(findings)
     for file in files:
         _put_back(ledger, made[file.name, file.task], file)
+
+
+def _memory(store: Store, plan: Plan) -> str:
+    """The option with the memory of a batch's tasks, on which the order of their rows depends, as far as it is known:
+    if it was too little for some."""
+    ledger = Ledger(store, plan.pipeline)
+    verdict = ledger.verdict(plan.batch)
+    tasks = Attempt(ledger, plan, verdict.attempt).tasks if verdict else ()
+    known = max((task.shortage.memory for task in tasks if task.shortage), default=None)
+    return f"--memory {known // 10**6}MB" if known else "by --memory"
 
 
 def _put_back(ledger: Ledger, made: Artefact, lost: Artefact) -> None:

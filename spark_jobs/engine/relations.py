@@ -76,11 +76,17 @@ class Relations:
             try:
                 self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
             except duckdb.Error as error:
-                # A relation that is not cut would be read as a whole with each part.
-                if not _lacks_memory(error) or not all(keys.values()) or not self._read_by(sql) <= keys.keys():
+                if not _lacks_memory(error) or not self._may_be_cut(sql, keys):
                     raise
-                self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS FROM ({sql}) LIMIT 0")
-                self._insert_by_keys(name, sql, keys, {relation: relation for relation in keys}, 1, where)
+                self._create_in_parts(name, sql, keys, where)
+
+    def _may_be_cut(self, sql: str, keys: Mapping[str, str]) -> bool:
+        """Whether a query reads only what has keys: what is not cut would be read as a whole with each part."""
+        return bool(keys) and all(keys.values()) and self._read_by(sql) <= keys.keys()
+
+    def _create_in_parts(self, name: str, sql: str, keys: Mapping[str, str], where: str) -> None:
+        self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS FROM ({sql}) LIMIT 0")
+        self._insert_by_keys(name, sql, keys, {relation: relation for relation in keys}, 1, where)
 
     def _read_by(self, sql: str) -> set[str]:
         """The stored relations that a query names."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from coset.batches.interpreter import run_batch, silently
+from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.tables.logs import opened_whole
 from coset.batches.tables.table_reader import live_rows
@@ -208,3 +209,24 @@ def test_changes_of_a_kept_table_are_told_once(tmp_path: Path) -> None:
         found = connection.sql("SELECT _change_type, count(*) FROM rows GROUP BY ALL ORDER BY ALL").fetchall()
         del rows
     assert found == [("delete", count), ("insert", 2 * count)]
+
+
+def test_state_of_keys_in_parts_is_restored_in_the_memory_that_is_told(tmp_path: Path) -> None:
+    """In another the rows have another order."""
+    source, root = f"file://{tmp_path}/topics", f"file://{tmp_path}/store"
+    pipeline = Pipeline("parts", source=source)
+    pipeline.stream("one", key="k", partitions=1).latest("v", name="newest").write("t", mode="upsert")
+    texts = [f"{number * 7919:x}".ljust(3000, ".") for number in range(10_000)]
+    rows = {"k": [f"{number % 9000}" for number in range(10_000)], "v": range(10_000), "text": texts}
+    land_file(pa.table(rows), "one", source, 0, 0)
+    with Local(processes=1, memory="16MB") as runner:
+        run_batch(next_batch(pipeline, root), runner, None, silently)
+    store = store_at(root)
+    (lost,) = (entry.key for entry in store.list("parts/left/") if "newest" in entry.key)
+    before = store.get(lost)
+    store.delete(lost)
+    with Local(processes=1) as runner, pytest.raises(Refused, match="memory that the batch had, --memory 16MB; or"):
+        restore("parts", store, runner, silently)
+    with Local(processes=1, memory="16MB") as runner:
+        restore("parts", store, runner, silently)
+    assert store.get(lost) == before

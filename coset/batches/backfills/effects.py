@@ -136,8 +136,9 @@ def _exchanges(store: Store, decided: Sequence[Swap]) -> dict[str, Exchange]:
         old, new = before.top(batch), now.top(batch)
         were, are = _rows(old, batch), _rows(new, batch)
         for table in sorted(were.keys() | are.keys()):
-            write = (are.get(table) or were[table])[0]
-            change = changed.setdefault(table, Exchange(write, {}, {}))
+            write, known = (are.get(table) or were[table])[0], changed.get(table)
+            # The last batch knows all columns.
+            change = changed[table] = Exchange(write, known.gone if known else {}, known.come if known else {})
             change.gone[batch] = old.pipeline, were[table][1] if table in were else ()
             change.come[batch] = are[table][1] if table in are else ()
     return changed
