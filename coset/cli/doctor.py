@@ -28,7 +28,7 @@ from coset.batches.ends import known_after
 from coset.batches.planning import agreed
 from coset.batches.progress import progress
 from coset.batches.runners.runner import SERVER
-from coset.batches.tables.iceberg import try_place
+from coset.batches.tables.iceberg_place import try_place
 from coset.batches.tables.logs import missing_of, opened_whole, try_log
 from coset.batches.tables.others import stopping
 from coset.batches.tables.table_base import differs

@@ -17,7 +17,7 @@ from coset.batches.pace import warned
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
-from coset.batches.tables.iceberg import ASKED as CATALOGUE
+from coset.batches.tables.iceberg_place import ASKED as CATALOGUE
 from coset.batches.tables.table_base import ASKED as PLACE
 from coset.sources.landing import land_rows
 from coset.testing.likeness import MOST_ROWS, plain_rows

@@ -23,8 +23,10 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotsUpdate
 
-from coset.batches.tables.iceberg import FOLDER, Namespace, Unsure, changing, is_ours
-from coset.sources.iceberg.named_catalogue import TableChange, catalogue, catalogue_errors, commit
+from coset.batches.tables.iceberg_marks import FOLDER, is_ours
+from coset.batches.tables.iceberg_place import Namespace
+from coset.sources.iceberg.named_catalogue import Unsure, catalogue, catalogue_errors, changing
+from coset.sources.iceberg.table_changes import TableChange, commit
 from partitioning.commands import Repeat
 from partitioning.documents.store import at_once
 

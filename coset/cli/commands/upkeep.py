@@ -116,15 +116,16 @@ def accept_changes(
 @command(Panel.UPKEEP)
 def iceberg(pipeline: Named, store: StoreRoot = None) -> Answer:
     """Take the Iceberg tables of a pipeline to what its tables are, as each batch does where the catalogue answers."""
-    from coset.batches.tables import iceberg as following
+    from coset.batches.tables.iceberg import follow
+    from coset.batches.tables.iceberg_place import ASKED, asked
     from coset.cli import pipelines
 
     root = root_of(store)
-    named, place = pipelines.load(pipeline).name, following.asked()
+    named, place = pipelines.load(pipeline).name, asked()
     if place is None:
         what, then = "this environment names no catalogue", 'write iceberg = "CATALOGUE.NAMESPACE" into it'
-        raise Refused.of(Kind.SETTING, what, f"environment, or {following.ASKED}", then, variable=following.ASKED)
-    taken = following.follow(store_at(root), named)
+        raise Refused.of(Kind.SETTING, what, f"environment, or {ASKED}", then, variable=ASKED)
+    taken = follow(store_at(root), named)
     said = [f"{name} has what its table has now" for name in taken]
     return Answer({"tables": taken}, said or [f"Nothing to do: no table of {named} has what its Iceberg table lacks"])
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, cast
 
 from coset.sources.s3 import iceberg_options, is_denied
 from partitioning.commands import Command
@@ -18,8 +17,6 @@ from partitioning.kinds import Kind
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
-    from pyiceberg.table.update import TableRequirement, TableUpdate
 
 # PyIceberg has no base of its errors, and each catalogue raises those of its client.
 _CLIENTS = {"botocore", "hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
@@ -39,27 +36,8 @@ _REFUSED = {
 _DENIED = re.compile("AccessDenied|ExpiredToken|UnrecognizedClient")
 
 _FILES = {"py-io-impl": "coset.sources.iceberg.lake_files.LakeFiles"}
-# Seconds to connect, and between two bytes of an answer: those of the store.
-TIMEOUT = 5, 60
 # Of the snapshots of a table a REST catalogue gives those that are current.
 ONLY_CURRENT = {"snapshot-loading-mode": "refs"}
-
-
-@dataclass(frozen=True, slots=True)
-class TableChange:
-    """What a catalogue is to do to a table, if that is as it is required to be."""
-
-    table: Table
-    requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
-
-
-@runtime_checkable
-class Together(Protocol):
-    """A catalogue that can change several tables at once."""
-
-    def commit_together(self, changes: Sequence[TableChange]) -> None:
-        """Change all of these tables, or none."""
 
 
 def catalogue(name: str, **options: str) -> Catalog:
@@ -98,21 +76,6 @@ def _rest(process: int, thread: int, name: str, said: tuple[tuple[str, str], ...
     return RestWithin(name, **dict(said))
 
 
-def commit(known: Catalog, changes: Sequence[TableChange]) -> None:
-    """Let a catalogue make these changes, at once if it can, and each no more than once. Raises its errors."""
-    if isinstance(known, Together):
-        known.commit_together(changes)
-    else:
-        commit_each(changes)
-
-
-def commit_each(changes: Sequence[TableChange]) -> None:
-    """Make changes one after another. PyIceberg's transactions would make one that lost a race again, upon another
-    snapshot, and remove files of one whose answer was lost."""
-    for change in changes:
-        change.table._do_commit(change.updates, change.requirements)
-
-
 @contextmanager
 def catalogue_errors(where: str, then: Command) -> Iterator[None]:
     """Turns errors of a catalogue and its client into Coset's, but for those that the caller catches."""
@@ -145,3 +108,19 @@ def is_refused(error: Exception) -> bool:
 def text_of(error: Exception) -> str:
     """What an error says, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+
+
+class Unsure(Exception):
+    """The catalogue lost a race, or its answer was lost. Whoever wrote looks again."""
+
+
+@contextmanager
+def changing() -> Iterator[None]:
+    """Raises Unsure for errors of the catalogue, but those of a request that it refused."""
+    try:
+        yield
+    except Exception as error:
+        # PyIceberg has ValueError for a change that is none any more, as of a number that a branch took.
+        if is_refused(error) or not (is_clients(error) or isinstance(error, ValueError)):
+            raise
+        raise Unsure(text_of(error)) from error
