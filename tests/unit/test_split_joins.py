@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -33,7 +32,7 @@ from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.record_ranges import join_of
 from partitioning.sizing.hotkeys import NOTHING, SPLIT, hot_keys, hot_own
 from partitioning.values import replace
-from tests.checked import said
+from tests.checked import expect_said, with_stage, with_task
 from tests.plans import arrived, plan_of
 
 SPLITTING = Settings(hot_keys=HotKeys.SPLIT)
@@ -360,9 +359,8 @@ def test_a_key_that_is_nearly_all_of_a_stream_does_not_surprise_where_it_is_shar
         assert [each.key for each in surprises(plan, last) if isinstance(each, OneKey)] == found
 
 
-def test_a_dag_has_room_for_it_and_wrong_plans_are_wrong_in_many_ways() -> None:
+def test_a_dag_has_room_for_it() -> None:
     assert most_tasks(pipeline_of(), SPLITTING) == most_tasks(pipeline_of()) + MOST_KEYS * MOST_TASKS
-    assert len(Counter(encode(plan) for plan, _ in wrong_plans().values())) == len(wrong_plans()) >= 12
 
 
 def test_tasks_that_share_a_key_do_not_read_together() -> None:
@@ -382,68 +380,49 @@ def test_tasks_that_share_a_key_do_not_read_together() -> None:
 # ---- what the check of a plan catches, whoever made it
 
 
-def with_task(plan: Plan, number: int, **changes: Any) -> Plan:
-    (stage,) = plan.stages
-    tasks = list(stage.tasks)
-    tasks[number] = replace(tasks[number], **changes)
-    return replace(plan, stages=(replace(stage, tasks=tuple(tasks)),))
-
-
 def with_tasks(plan: Plan, tasks: Sequence[Task]) -> Plan:
-    (stage,) = plan.stages
-    numbered = tuple(replace(task, task=number) for number, task in enumerate(tasks))
-    return replace(plan, stages=(replace(stage, tasks=numbered),))
+    return with_stage(plan, 0, tasks=tuple(replace(task, task=number) for number, task in enumerate(tasks)))
 
 
-def wrong_plans() -> Mapping[str, tuple[Plan, str]]:
+def wrong_plans() -> Mapping[str, Plan]:
     plan = planned()
     (stage,) = plan.stages
     why, (first, second, third) = stage.why, stage.tasks[4:]
     assert isinstance(why, OwnTasks)
     (bot,) = why.keys
     beside = placement_hash("bot") % 4
+    elsewhere = dict(first.reads) | {"planes": ((first.reads["planes"][0] + 1) % 4,)}
+    other = {name: Residues(128, (7,)) for name in PARTITIONS}
 
     def saying(**changes: Any) -> Plan:
-        return replace(plan, stages=(replace(stage, why=replace(why, keys=(replace(bot, **changes),))),))
+        return with_stage(plan, 0, why=replace(why, keys=(replace(bot, **changes),)))
 
-    up = "do not make up [0,1000) of flights"
-    alike = "they do not read and take the same"
-    full = planned(joined("full"), settings=OWN).stages[0]
     return {
-        "a range of nobody": (with_task(plan, 5, offsets=Span(400, 666)), up),
-        "offsets of two": (with_task(plan, 5, offsets=Span(300, 666)), up),
-        "a range that ends too early": (with_task(plan, 6, offsets=Span(666, 900)), up),
-        "a range of records that are not there": (with_task(plan, 6, offsets=Span(666, 1_100)), up),
-        "all of it": (with_task(plan, 4, offsets=UNSET), up),
-        "the same range twice": (with_task(plan, 5, offsets=first.offsets), up),
-        "ranges in another order": (with_tasks(plan, [*stage.tasks[:4], second, first, third]), "in order"),
-        "a task fewer": (with_tasks(plan, stage.tasks[:6]), alike),
-        "no copy of the other side": (with_task(plan, 5, reads={"flights": first.reads["flights"]}), alike),
-        "a copy of another partition": (
-            with_task(plan, 5, reads=dict(first.reads) | {"planes": ((first.reads["planes"][0] + 1) % 4,)}),
-            alike,
-        ),
-        "all keys of a partition": (with_task(plan, 6, filters={}), alike),
-        "another key": (
-            with_task(plan, 6, owns=(7,), filters={name: Residues(128, (7,)) for name in PARTITIONS}),
-            alike,
-        ),
-        "a range of the other side": (with_task(plan, 6, ranged="planes"), alike),
-        "ranges of a stream that the plan does not say": (saying(ranged="planes"), "are not those of planes"),
-        "ranges of no stream": (saying(ranged="joined"), "are not those of joined"),
-        "one task by the plan": (saying(tasks=1), "should have a task each"),
-        "more tasks by the plan": (saying(tasks=4), alike),
-        "none by the plan": (saying(tasks=0), alike),
-        "a range for a task of other keys": (with_task(plan, beside, offsets=Span(0, 500)), "reads the range [0,500)"),
-        "the key in the task of the others too": (
-            with_task(plan, beside, filters={}, owns=tuple(range(beside, 128, 4))),
-            "are not exactly one task's",
-        ),
-        "a full join": (replace(plan, stages=(replace(stage, steps=full.steps),)), "joined keeps its records together"),
+        "a range of nobody": with_task(plan, 5, offsets=Span(400, 666)),
+        "offsets of two": with_task(plan, 5, offsets=Span(300, 666)),
+        "a range that ends too early": with_task(plan, 6, offsets=Span(666, 900)),
+        "a range of records that are not there": with_task(plan, 6, offsets=Span(666, 1_100)),
+        "all of it": with_task(plan, 4, offsets=UNSET),
+        "the same range twice": with_task(plan, 5, offsets=first.offsets),
+        "ranges in another order": with_tasks(plan, [*stage.tasks[:4], second, first, third]),
+        "a task fewer": with_tasks(plan, stage.tasks[:6]),
+        "no copy of the other side": with_task(plan, 5, reads={"flights": first.reads["flights"]}),
+        "a copy of another partition": with_task(plan, 5, reads=elsewhere),
+        "all keys of a partition": with_task(plan, 6, filters={}),
+        "another key": with_task(plan, 6, owns=(7,), filters=other),
+        "a range of the other side": with_task(plan, 6, ranged="planes"),
+        "ranges of a stream that the plan does not say": saying(ranged="planes"),
+        "ranges of no stream": saying(ranged="joined"),
+        "one task by the plan": saying(tasks=1),
+        "more tasks by the plan": saying(tasks=4),
+        "none by the plan": saying(tasks=0),
+        "a range for a task of other keys": with_task(plan, beside, offsets=Span(0, 500)),
+        "the key in the task of the others too": with_task(plan, beside, filters={}, owns=tuple(range(beside, 128, 4))),
+        "a full join": with_stage(plan, 0, steps=planned(joined("full"), settings=OWN).stages[0].steps),
     }
 
 
-@pytest.mark.parametrize("wrong", wrong_plans())
-def test_a_plan_with_a_wrong_split_is_refused(wrong: str) -> None:
-    plan, what = wrong_plans()[wrong]
-    assert what in said(plan)
+def test_a_plan_with_a_wrong_split_is_refused() -> None:
+    wrong = wrong_plans()
+    assert len({encode(plan) for plan in wrong.values()}) == len(wrong)
+    expect_said("wrong_splits.txt", wrong)
