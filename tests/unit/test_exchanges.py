@@ -15,7 +15,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.graph import Graph, Op
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, Placement
 from partitioning.model.plan import Exchange, Plan
-from partitioning.model.reasons import AskedFor, Unplaced
+from partitioning.model.reasons import AskedFor
 from partitioning.model.stage_inputs import ExchangeInput, PlannedStream, ResultInput, StateInput
 from partitioning.model.statistics import Statistics
 from partitioning.planning.exchanges.cuts import Cut, cuts
@@ -62,15 +62,6 @@ def merged(pipeline: Pipeline) -> Flow:
 @pytest.fixture
 def pipeline() -> Pipeline:
     return Pipeline("p", source="s3://landing/topics")
-
-
-def test_of_a_merge_only_the_dirty_input_moves(pipeline: Pipeline) -> None:
-    counted(merged(pipeline), "n")
-    graph, (cut,) = exchanges(pipeline, {"a": 900, "b": 100})
-    assert graph == pipeline.graph
-    reason = Unplaced(("kb",), (), None, ("a",))
-    assert cut == Cut("kb", "k", KeyFormat.STRING, MURMUR2, None, ("n",), reason, 100, 900, ("m",))
-    assert why(cut) == "dirty since kb, wanted by n; a stays where it is; 100 of 1,000 records move"
 
 
 def test_the_dirty_inputs_of_nested_merges_share_one_exchange(pipeline: Pipeline) -> None:
@@ -164,21 +155,6 @@ def test_a_step_that_runs_in_one_task_gets_all_records_gathered(pipeline: Pipeli
     _, (cut,) = exchanges(pipeline)
     assert (cut.source, cut.key, cut.partitions, cut.readers) == ("a", "", 1, ("rank",))
     assert why(cut) == "gathered into one task for rank"
-
-
-def test_partial_results_without_a_key_are_gathered_behind_the_partial(pipeline: Pipeline) -> None:
-    partial = stream(pipeline, "a").partial("sum(v) AS v", name="each")
-    partial.combine("sum(v) AS v", name="total").write("t")
-    _, (cut,) = exchanges(pipeline)
-    assert (cut.source, cut.key, cut.partitions, cut.wanted_by) == ("each", "", 1, ("total",))
-
-
-def test_partial_results_by_the_key_there_is_stay(pipeline: Pipeline) -> None:
-    a = stream(pipeline, "a")
-    a.partial("sum(v) AS v", by="k").combine("sum(v) AS v").write("t")
-    assert sources(pipeline) == []
-    a.partial("sum(v) AS v", by="v", name="by_v").combine("sum(v) AS v").write("u")
-    assert sources(pipeline) == ["by_v"]
 
 
 def test_naming_the_key_column_that_there_is_leaves_records_placed(pipeline: Pipeline) -> None:

@@ -151,11 +151,6 @@ def test_tasks_that_can_have_no_record_are_counted() -> None:
     assert not any("nothing to do" in note for note in enough.notes)
 
 
-def test_groups_name_their_tasks_in_runs() -> None:
-    plan = plan_of(tails(), tails_found(), scheme="tasks(24)", groups=1)
-    assert section(plan, "Task groups").rows[0][1] == "flights+planes/0-23"
-
-
 def test_the_first_plan_has_nothing_to_be_compared_with() -> None:
     plan = plan_of(tails(), tails_found())
     assert section(plan, "Changes").notes == ("There is no earlier plan to compare with.",)
@@ -251,13 +246,6 @@ def test_more_than_twenty_stages_are_cut_and_the_rest_counted() -> None:
     (more,) = [each for each in sections if each.title.startswith("…")]
     assert (more.title, more.notes) == ("… and 3 more stages", ("They have 6 tasks.",))
     assert sections[0].rows[-1][0] == "… and 3 more"
-
-
-@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_950, "1.0 MB")])
-def test_sizes_are_written_for_people(size: int, text: str) -> None:
-    plan = plan_of(tails(), tails_found())
-    resized = replace(plan, groups=(replace(plan.groups[0], bytes=size), *plan.groups[1:]))
-    assert section(resized, "Task groups").rows[0][2] == text
 
 
 def streams() -> tuple[Pipeline, Flow, Flow, Flow]:

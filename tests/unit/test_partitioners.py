@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -15,8 +19,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Refused
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.model.plan import Plan, Stage, TaskRef
-from partitioning.model.statistics import Statistics, TaskFigures
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.statistics import TaskFigures
 from partitioning.model.takes import Task
 from partitioning.planning.partitioners.by_load import FINEST, ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, reduced, residues_at, widest
@@ -32,12 +36,12 @@ from partitioning.planning.partitioners.partitioners import (
     current_shares,
     notify,
 )
-from partitioning.planning.planner import plan_batch
 from partitioning.values import replace
 from partitioning.version import VERSION
-from tests.plans import COLUMNS, arrived, dealt_stage, takers
+from tests.plans import dealt_stage
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
+ROOT = Path(__file__).parents[2]
+VECTORS = ROOT / "tests" / "vectors" / "apex"
 TAIL = Placement("tailnum", KeyFormat.STRING, MURMUR2, 12)
 seen: list[object] = []
 
@@ -411,39 +415,18 @@ def test_all_that_is_wrong_with_the_bounds_is_said_at_once() -> None:
         ByThroughput("20", 30)  # type: ignore[arg-type]
 
 
-def test_a_hot_task_is_split_in_the_next_batch_and_its_state_goes_with_its_keys() -> None:
-    pipeline = Pipeline("delays", source="s3://landing/topics")
-    flow = pipeline.stream("flights", key="tailnum", partitions=4)
-    totals = flow.partial("count(*) AS n", by="tailnum").combine("sum(n) AS n", running=True, name="totals")
-    totals.to_stream().write("totals")
-    ref = PartitionerRef(
-        "partitioning.planning.partitioners.by_load:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"}
-    )
-    settings = Settings.parse(scheme="tasks(2)", base=Settings(partitioners={"totals": ref}))
-
-    def planned(end: int, published: Plan | None, took: dict[int, int]) -> Plan:
-        plan = plan_batch(
-            pipeline,
-            [arrived("flights", [end] * 4)],
-            {"totals": COLUMNS},
-            batch=0 if published is None else published.batch + 1,
-            published=published,
-            settings=settings,
-            statistics=Statistics(
-                0, tasks={TaskRef("flights", task): TaskFigures(records, 0) for task, records in took.items()}
-            ),
-        )
-        assert plan is not None
-        return plan
-
-    first = planned(9, None, {})
-    second = planned(18, first, {0: 40, 1: 20})
-    (before,), (after,) = first.stages, second.stages
-    assert [task.owns for task in before.tasks] == [(0,), (1,)]
-    assert [task.owns for task in after.tasks] == [(0,), (1, 3), (2,)]
-    assert {each.name: each.placement.partitions for each in after.inputs} == {"flights": 4, "totals.state": 2}
-    for residue in range(4):
-        owner = takers(after.tasks, "flights", residue % 4, residue)
-        assert takers(after.tasks, "totals.state", residue % 2, residue) == owner
-        assert len(owner) == 1
-    assert after == planned(18, first, {0: 40, 1: 20}).stages[0]
+def test_the_same_input_gives_the_same_unifiers_and_shares_in_every_process() -> None:
+    """Apex goes by the order of a hash set of objects."""
+    code = """
+from partitioning.planning.partitioners.by_load import repartitioned
+from partitioning.planning.partitioners.key_shares import Share
+from partitioning.model.leaving import unifier_groups, unifier_levels
+print([unifier_groups(5, width) for width in unifier_levels(5, 2)])
+print(repartitioned([Share(12, (each, each + 6), load=-1) for each in range(6)]))
+"""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed}, stdout=PIPE)
+        for seed in "0123"
+    ]
+    assert len({process.communicate()[0] for process in processes}) == 1
+    assert not any(process.returncode for process in processes)

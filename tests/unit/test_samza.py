@@ -297,23 +297,6 @@ def test_the_placement_java_gives_the_releases_buckets_and_nought_for_the_negati
             assert ours == (0 if case["javaHash"] == -(2**31) else expected), case
 
 
-@pytest.mark.parametrize(("key_format", "placement"), [("int", "java"), ("string", "murmur2")])
-def test_streams_whose_keys_are_hashed_in_two_ways_do_not_meet_in_samza_but_through_an_exchange_here(
-    key_format: KeyFormatName, placement: str
-) -> None:
-    assert key_bucket(10, "0", 4, key_format="int") != key_bucket("10", "0", 4)
-    pipeline = Pipeline("met", source="s3://landing/topics")
-    views = pipeline.stream("views", key="tailnum", key_format=key_format, partitions=4, hash=placement)
-    clicks = pipeline.stream("clicks", key="tailnum", partitions=4, hash="java")
-    views.join(clicks, "views.dep_delay", name="met").write("met")
-    plan = plan_of(pipeline, [arrived("views", [1] * 4), arrived("clicks", [1] * 4)])
-    (exchange,) = plan.exchanges
-    (stage,) = [stage for stage in plan.stages if any(step.keyed for step in stage.steps)]
-    hashed = {(each.placement.hash, each.placement.key_format) for each in stage.inputs}
-    assert len(hashed) == 1
-    assert exchange.name in {each.name for each in stage.inputs}
-
-
 # What Samza does with a stream partition that it finds no checkpoint for: by default it starts at its end.
 UPCOMING = 100
 

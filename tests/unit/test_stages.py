@@ -39,14 +39,6 @@ def test_streams_that_meet_through_a_third_are_one_stage_in_declared_order() -> 
     assert [step.name for step in stage.steps] == ["ca", "ba"]
 
 
-def test_each_stage_has_its_own_steps_and_writes_only() -> None:
-    pipeline = pipeline_of()
-    stream(pipeline, "a", 2).filter("true", name="fa").write("ta")
-    stream(pipeline, "b", 3).filter("true", name="fb").write("tb")
-    found = [(s.name, [x.name for x in s.steps], [w.declared.table for w in s.writes]) for s in stages(pipeline)]
-    assert found == [("a", ["fa"], ["ta"]), ("b", ["fb"], ["tb"])]
-
-
 def test_where_no_keys_meet_the_default_is_max_and_elsewhere_it_is_refused() -> None:
     pipeline = pipeline_of()
     stream(pipeline, "a", 3).filter("true").write("t")
@@ -88,13 +80,6 @@ def test_streams_that_meet_must_be_placed_alike(more: dict[str, str], said: str)
     stream(pipeline, "a", 4).join(stream(pipeline, "b", 4, **more), "1 AS one").write("t")
     with pytest.raises(Refused, match=f"different {said}"):
         stages(pipeline)
-
-
-def test_streams_that_do_not_meet_may_be_placed_differently() -> None:
-    pipeline = pipeline_of()
-    stream(pipeline, "a", 4).aggregate("count(*) AS n").write("ta")
-    stream(pipeline, "b", 4, key_format="long").aggregate("count(*) AS n").write("tb")
-    assert len(stages(pipeline)) == 2
 
 
 def test_records_without_a_key_get_one_more_task_over_the_streams_that_want_it() -> None:
@@ -165,23 +150,6 @@ def test_more_tasks_than_the_exchange_has_partitions_are_given_one_each_or_filte
     _, after = made(enriched(), move("by_user", "seen", partitions=4), settings=settings).stages
     assert after.inputs[1].placement.partitions == 4
     assert set(after.tasks[5].filters) == {"users", "by_user.exchange"}
-
-
-def test_a_stage_that_reads_exchanges_only_has_as_many_tasks_as_the_largest_that_feeds_it() -> None:
-    pipeline = pipeline_of()
-    a, b = (stream(pipeline, name, count).rekey("j", name=f"r{name}") for name, count in (("a", 8), ("b", 3)))
-    a.join(b, "1 AS one", name="met").write("t")
-    plan = made(pipeline, move("ra", "met"), move("rb", "met"))
-    assert [(stage.name, stage.cosets, stage.wave) for stage in plan.stages] == [
-        ("a", 8, 0),
-        ("b", 3, 0),
-        ("ra.exchange+rb.exchange", 8, 1),
-    ]
-    assert stage_reason(plan.stages[2]).startswith(
-        "the most cosets of a stage that feeds it (without elastic) = 8; whole partitions"
-    )
-    doubled = made(pipeline, move("ra", "met"), move("rb", "met"), settings=Settings.parse(scheme=["met=elastic(2)"]))
-    assert doubled.stages[2].cosets == 16
 
 
 def waves_of(*schemes: str) -> list[int]:

@@ -99,13 +99,6 @@ def test_heavy_keys_are_added_up_by_task() -> None:
     assert key == KeyFigures(TaskRef("flights+planes", 0), "N7", {"flights": 201})
 
 
-def test_figures_do_not_depend_on_the_order_of_receipts() -> None:
-    ledger = _ran("tasks(8)")
-    plan, receipts = ledger.plan(0), _receipts(ledger)
-    assert plan is not None
-    assert repr(statistics_of(plan, receipts)) == repr(statistics_of(plan, receipts[::-1]))
-
-
 def test_the_figures_are_of_the_attempt_that_was_published() -> None:
     ledger = _ran()
     plan = there(ledger.plan(0))
