@@ -59,6 +59,13 @@ def test_growth_by_a_multiple_moves_nothing_and_grows_the_tasks_a_batch_later() 
     assert reads(later)[3] == {"views": (3,), "counted.state": (1,)}
 
 
+def test_samzas_chain_of_2_4_8_24_partitions_never_moves_a_record_and_ends_with_24_tasks() -> None:
+    plans = [grown(*counts) for counts in ((2, 4), (2, 4, 8), (2, 4, 8, 24), (2, 4, 8, 24, 24))]
+    assert [plan.exchanges for plan in plans] == [()] * 4
+    assert [plan.stages[0].cosets for plan in plans] == [2, 4, 8, 24]
+    assert [each.placement.partitions for each in plans[-1].stages[0].inputs] == [24, 8]
+
+
 def test_of_a_count_that_is_no_multiple_only_the_partitions_of_both_counts_move() -> None:
     plan = grown(4, 6)
     moving, stage = plan.stages

@@ -77,17 +77,6 @@ def test_a_new_count_or_partitioner_is_the_reason_where_keys_change_hands() -> N
     assert {each.why for each in found} == {"partitioner none → shop.parts:ByBytes"}
 
 
-def test_nothing_changes_hands_if_tasks_stay_are_numbered_anew_or_are_gone() -> None:
-    before, now = tails(), tails(flights=20, batch=1)
-    assert handovers(before, now) == ()
-    assert listed(before, now) == [("stream flights: partitions", "12", "20")]
-    before = tails("tasks(6)", dealt=[(0, 1), (2, 3), (4, 5)], groups=1)
-    now = tails("tasks(6)", dealt=[(4, 5), (0, 1), (2, 3)], groups=1, batch=1)
-    assert handovers(before, now) == ()
-    assert moved(tails("tasks(4)"), tails("tasks(3)", batch=1)) == ()
-    assert TaskRef("flights+planes", 3) in {task for group in tails("tasks(4)").groups for task in group.tasks}
-
-
 def test_what_a_partitioner_gives_to_another_task_changes_hands() -> None:
     before = tails("tasks(6)", dealt=[(0, 1), (2, 3), (4, 5)], groups=1)
     now = tails("tasks(6)", dealt=[(0,), (1, 2, 3), (4, 5)], groups=1, batch=1)

@@ -157,6 +157,21 @@ def test_a_step_that_runs_in_one_task_gets_all_records_gathered(pipeline: Pipeli
     assert why(cut) == "gathered into one task for rank"
 
 
+def test_partial_results_without_a_key_are_gathered_behind_the_partial(pipeline: Pipeline) -> None:
+    partial = stream(pipeline, "a").partial("sum(v) AS v", name="each")
+    partial.combine("sum(v) AS v", name="total").write("t")
+    _, (cut,) = exchanges(pipeline)
+    assert (cut.source, cut.key, cut.partitions, cut.wanted_by) == ("each", "", 1, ("total",))
+
+
+def test_partial_results_by_the_key_there_is_stay(pipeline: Pipeline) -> None:
+    a = stream(pipeline, "a")
+    a.partial("sum(v) AS v", by="k").combine("sum(v) AS v").write("t")
+    assert sources(pipeline) == []
+    a.partial("sum(v) AS v", by="v", name="by_v").combine("sum(v) AS v").write("u")
+    assert sources(pipeline) == ["by_v"]
+
+
 def test_naming_the_key_column_that_there_is_leaves_records_placed(pipeline: Pipeline) -> None:
     a = stream(pipeline, "a")
     counted(a.rekey("k", name="same"), "n")
@@ -164,19 +179,6 @@ def test_naming_the_key_column_that_there_is_leaves_records_placed(pipeline: Pip
     counted(a.rekey("k", key_format="long", name="other_format"), "n2")
     counted(a.rekey("k", sql="upper(k)", name="made"), "n3")
     assert sources(pipeline) == ["other_format", "made"]
-
-
-def test_of_streams_with_different_key_formats_the_smaller_moves(pipeline: Pipeline) -> None:
-    a, b = stream(pipeline, "a"), stream(pipeline, "b", key_format="long")
-    a.join(b, "1 AS one", name="j").write("t")
-    _, (cut,) = exchanges(pipeline, {"a": 7, "b": 5})
-    assert (cut.source, cut.key_format) == ("b", "string")
-    assert why(cut) == (
-        "b lies by murmur2 of long keys, not by murmur2 of string keys, wanted by j; a stays where it is; "
-        "5 records move"
-    )
-    _, (cut,) = exchanges(pipeline, {"a": 5, "b": 7})
-    assert (cut.source, cut.key_format) == ("a", "long")
 
 
 def test_opaque_streams_meet_but_move_beside_records_that_move(pipeline: Pipeline) -> None:

@@ -30,8 +30,7 @@ from partitioning.explain.surprises import (
     surprises_section,
 )
 from partitioning.model.graph import Op
-from partitioning.model.plan import Plan, TaskMove, TaskRef
-from partitioning.model.reasons import GroupLeft, LocationUnknown
+from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.model.streams import Discovered
@@ -207,15 +206,6 @@ def test_dealt_cosets_are_shown_with_who_dealt_them_and_until_when_a_task_is_lef
     assert shown.rows[0][-2] == "flights: h(key) mod 8 in 0, 1, 2, 5"
 
 
-def test_a_stream_that_is_not_read_as_declared_is_named_with_how_it_is() -> None:
-    plan = shown_tails()
-    (stage,) = plan.stages
-    flights, planes = stage.inputs
-    changed = replace(flights, only=(8, 9, 10, 11), placement=replace(flights.placement, partitions=4))
-    notes = section(replace(plan, stages=(replace(stage, inputs=(changed, planes)),)), "Stage flights+planes").notes
-    assert notes[2:] == ("flights (partitions 8-11 only) is read as placed by murmur2(tailnum) mod 4.",)
-
-
 def test_groups_show_their_grouper_and_location_if_they_are_not_as_usual() -> None:
     plan = shown_tails()
     placed = replace(
@@ -224,14 +214,6 @@ def test_groups_show_their_grouper_and_location_if_they_are_not_as_usual() -> No
     shown = section(placed, "Task groups")
     assert shown.notes == ("Tasks are grouped by shop.racks:near.",)
     assert [row[-1] for row in shown.rows] == ["rack-1", ""]
-
-
-def test_moves_that_a_plan_tells_of_are_shown_with_their_reasons() -> None:
-    plan = shown_tails()
-    told = replace(plan, moves=(TaskMove(TaskRef("flights+planes", 2), 1, 0, GroupLeft(2, LocationUnknown())),))
-    shown = section(told, "Task moves")
-    assert shown.notes == ("1 task moved to another task group.",)
-    assert shown.rows == (("flights+planes/2", "group 1", "group 0", "group 2 left"),)
 
 
 def test_more_than_twenty_stages_are_cut_and_the_rest_counted() -> None:

@@ -305,16 +305,6 @@ def test_any_scheme_can_have_own_tasks(scheme: str) -> None:
     assert [task.reads for task in stage.tasks[:-1]] == [task.reads for task in before.tasks]
 
 
-def test_what_later_stages_read_lies_as_without_own_tasks() -> None:
-    def ranked(flights: Flow, planes: Flow) -> Flow:
-        columns = {"tailnum": "VARCHAR", "rank": "BIGINT"}
-        return joined(flights, planes).spark("nowhere:ranked", columns, name="ranked").filter("rank = 1", name="first")
-
-    first, later = planned(ranked).stages
-    assert isinstance(first.why, OwnTasks)
-    assert later == planned(ranked, settings=Settings()).stages[1]
-
-
 def test_records_without_a_key_keep_their_own_task() -> None:
     (stage,) = planned(null_keys="own task").stages
     assert [task.null_keys for task in stage.tasks] == [False] * 5 + [True]

@@ -21,7 +21,6 @@ from partitioning.errors import Refused
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.statistics import TaskFigures
-from partitioning.model.takes import Task
 from partitioning.planning.partitioners.by_load import FINEST, ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, reduced, residues_at, widest
 from partitioning.planning.partitioners.partitioners import (
@@ -120,29 +119,11 @@ def test_with_apex_keys_and_hash_every_record_goes_where_apex_sends_it(case: dic
         assert tasks(apex_hash(text)) == partitions, text
 
 
-def test_a_partitioner_is_given_the_shares_of_the_last_batch_with_what_each_took() -> None:
-    seen.clear()
-    took = TaskFigures(900, 9_000, 1.5)
-    before = stage(4, (0, 3), (1,), (2,), cooling=(0, 7, 0))
-    before = replace(before, tasks=(*before.tasks, Task(3, {"flights": (0,)}, null_keys=True)))
-    shares = (Share(4, (0, 3), 0, took), Share(4, (1,), 1, cooling=7), Share(4, (2,), 2))
-    deal(by("Answers", shares=shares), previous=before, figures={0: took, 3: took}, batch=5)
-    assert seen == [(shares, PartitioningContext("flights", 5, 8, (TAIL,)))]
-
-
 def test_at_first_and_after_a_stage_that_kept_no_keys_together_there_are_no_shares() -> None:
     seen.clear()
     deal(by("Answers", shares=[Share(1, (0,))]))
     assert seen == [((), PartitioningContext("flights", 0, 8, (TAIL,)))]
     assert current_shares(stage(2, (), ()), {}) == ()
-
-
-def test_shares_of_different_moduli_are_brought_to_the_widest_and_equal_deals_are_equal() -> None:
-    answer = [Share(4, (1,)), Share(8, (4,)), Share(4, (2, 3)), Share(8, (0,))]
-    assert deal(by("Answers", shares=answer)) == Shares(8, ((1, 5), (4,), (2, 3, 6, 7), (0,)), ())
-    one = [Share(2, (0,)), Share(4, (1,)), Share(4, (3,))]
-    other = [Share(8, (0, 6, 4, 2)), Share(4, (1,)), Share(8, (7, 3))]
-    assert deal(by("Answers", shares=one)) == deal(by("Answers", shares=other)) == Shares(4, ((0, 2), (1,), (3,)), ())
 
 
 def test_what_need_not_wait_beyond_the_next_batch_is_not_remembered() -> None:
@@ -336,16 +317,6 @@ def test_only_siblings_of_one_modulus_own_together_what_both_owned() -> None:
     ]
     cold = (Share(4, (0,), load=-1), Share(4, (2,)), Share(2, (1,), load=-1))
     assert repartitioned(cold) == cold
-
-
-def test_shares_by_any_modulus_can_be_merged_down_to_one_task() -> None:
-    for cosets in range(1, 60):
-        shares = tuple(Share(cosets, (coset,), load=-1) for coset in range(cosets))
-        while len(shares) > 1:
-            merged = complete(repartitioned(shares), "here")
-            assert len(merged) < len(shares)
-            shares = tuple(Share(share.modulus, share.residues, load=-1) for share in merged)
-        assert keys(shares) == [(1, (0,))]
 
 
 def test_shares_keep_their_place_and_new_ones_come_last() -> None:

@@ -71,6 +71,11 @@ def test_a_join_is_by_the_keys_of_both_sides(
     assert (joined.key, joined.alias) == ("tailnum", "flights")
 
 
+def test_a_further_condition_of_a_join_cannot_undo_the_first(pipeline: Pipeline, flights: Flow, planes: Flow) -> None:
+    flights.join(planes, "planes.seats", on="planes.year < 2000 OR true")
+    assert sql(pipeline).endswith('ON "flights"."tailnum" = "planes"."tail" AND (planes.year < 2000 OR true)')
+
+
 def test_names_with_quotes_stay_names(pipeline: Pipeline) -> None:
     pipeline.stream("odd", key='k"; DROP', partitions=1).select("1 AS one")
     assert sql(pipeline).startswith('SELECT "k""; DROP", 1 AS one')
@@ -92,6 +97,11 @@ def test_only_joins_and_aggregates_need_their_keys_together(pipeline: Pipeline, 
         ("join", True),
         ("aggregate", True),
     ]
+
+
+def test_what_the_user_wrote_is_kept_beside_the_sql(pipeline: Pipeline, flights: Flow, planes: Flow) -> None:
+    flights.join(planes, "planes.seats", on="planes.year < 2000")
+    assert pipeline.steps[0].expressions == ("planes.seats", "planes.year < 2000")
 
 
 def test_a_write_and_its_stream_hold_what_was_declared(pipeline: Pipeline, flights: Flow) -> None:

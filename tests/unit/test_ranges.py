@@ -93,19 +93,6 @@ def test_a_limit_that_nothing_reaches_gives_the_tasks_of_max() -> None:
     assert (dealt.tasks, dealt.cosets) == (whole.tasks, whole.cosets)
 
 
-def test_a_later_batch_deals_what_it_reads_itself() -> None:
-    first = planned()
-    second = plan_of(
-        pipeline_of(), [arrived("flights", (500, 960, 0, 700))], batch=1, published=first, scheme="flights=records(200)"
-    )
-    assert read(second) == [
-        "0@[10,173)", "0@[173,336)", "0@[336,500)",
-        "1@[950,960)",
-        "2@[0,0)",
-        "3@[130,320)", "3@[320,510)", "3@[510,700)",
-    ]  # fmt: skip
-
-
 def test_a_task_has_the_files_that_meet_its_range_and_their_share_of_the_bytes() -> None:
     plan = planned()
     (third,) = plan.stream("flights").read_by(plan.stages[0].tasks[3])

@@ -17,7 +17,6 @@ from partitioning.cosets import assign
 from partitioning.documents.document import digest
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash, placement_hash
-from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import Locality
@@ -25,10 +24,8 @@ from partitioning.planning.groups.built_in import balanced_sticky
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 from partitioning.planning.groups.packing import Balance
 from partitioning.samza.checkpoints import (
-    Again,
     Checkpoint,
     SlotClaims,
-    Start,
     bucket_of,
     claims_of,
     read_checkpoints,
@@ -467,23 +464,6 @@ def test_no_record_is_lost_or_replayed_over_any_history_of_factors(h: Any) -> No
     assert ours == [(0, 0)] * len(cases)
     assert lost
     assert again
-
-
-def test_the_first_batch_starts_where_the_slowest_key_bucket_is_and_says_what_it_reads_again() -> None:
-    found = [
-        Checkpoint(f"Partition 0_{bucket}_3", "kafka", "views", 0, offset) for bucket, offset in enumerate([50, 20, 50])
-    ]
-    assert starts(found, "kafka", "views", [5, 7]) == (
-        Start(StreamPartition("views", 0), 21, (Again(OffsetRange.parse("views-0@[21,51)"), (0, 2), 3),)),
-        Start(StreamPartition("views", 1), 7, ()),
-    )
-
-
-def test_a_bucket_without_a_checkpoint_starts_at_the_beginning_and_never_at_the_end() -> None:
-    found = [Checkpoint("Partition 0_0_2", "kafka", "views", 0, 41)]
-    (start,) = starts(found, "kafka", "views", [3])
-    assert start.offset == 3
-    assert [str(each) for each in start.again] == ["views-0@[3,42) of key buckets 0 out of 2"]
 
 
 def test_two_tasks_that_processed_the_same_keys_are_refused() -> None:

@@ -13,14 +13,12 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.words import How
-from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import decode, encode
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.explain.surprises import OneKey, surprises
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Join, Op, Step
 from partitioning.model.offsets import Span
-from partitioning.model.order import read_together
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.reasons import OwnTasks
 from partitioning.model.schemes import HotKeys
@@ -156,17 +154,6 @@ def test_a_plan_in_which_no_key_is_split_has_nothing_that_plans_of_before_have_n
     assert decode(Plan, stored, "a plan") == planned(settings=OWN)
 
 
-def test_a_plan_differs_by_its_tasks_of_which_none_is_much_longer() -> None:
-    found = diff(planned(settings=Settings()), planned())
-    assert found.results.same == ("met",)
-    assert [change.what for change in found.changes] == ["stage flights+planes: cosets", "stage flights+planes: tasks"]
-    plan = planned()
-    (stage,) = plan.stages
-    (numbers,) = stage.shares
-    takes_each = [OTHERS / 4] * 4 + [HOT / len(numbers)] * len(numbers)
-    assert max(takes_each) / (sum(takes_each) / len(takes_each)) < 1.3
-
-
 @pytest.mark.parametrize(
     ("build", "records", "ranged"),
     [
@@ -186,19 +173,6 @@ def test_a_plan_differs_by_its_tasks_of_which_none_is_much_longer() -> None:
 )
 def test_joins_whose_rows_come_of_one_record_are_split(build: Build, records: Mapping[str, int], ranged: str) -> None:
     assert [name for _, name, _ in shared(planned(build, records))] == ([ranged] if ranged else [])
-
-
-def moved_on(flights: Flow, planes: Flow) -> Flow:
-    parts = flights.join(planes, "flights.dep_delay", name="joined").partial(
-        "count(*) AS n", by="dep_delay", name="parts"
-    )
-    return parts.combine("sum(n) AS n", name="totals")
-
-
-def test_rows_that_move_on_are_split_before_they_do() -> None:
-    plan = planned(moved_on)
-    assert shared(plan) == [("bot", "flights", 3)]
-    assert [exchange.source for exchange in plan.exchanges] == ["parts"]
 
 
 def aggregated(flights: Flow, planes: Flow) -> Flow:
@@ -281,13 +255,6 @@ def test_keys_that_need_no_more_have_one_task_and_no_task_an_empty_range() -> No
     assert shared(planned(statistics=everything)) == [("bot", "flights", 16)]
 
 
-@pytest.mark.parametrize(
-    "build", [lambda a, b: a.cogroup("count(*) AS n", (b, "count(*) AS m")), lambda a, b: a.merge(b)]
-)
-def test_stages_without_a_join_are_left(build: Build) -> None:
-    assert encode(planned(build)) == encode(planned(build, settings=Settings()))
-
-
 # ---- hysteresis
 
 
@@ -361,20 +328,6 @@ def test_a_key_that_is_nearly_all_of_a_stream_does_not_surprise_where_it_is_shar
 
 def test_a_dag_has_room_for_it() -> None:
     assert most_tasks(pipeline_of(), SPLITTING) == most_tasks(pipeline_of()) + MOST_KEYS * MOST_TASKS
-
-
-def test_tasks_that_share_a_key_do_not_read_together() -> None:
-    plan = plan_of(
-        pipeline_of(),
-        [arrived(name, [1_000] * count) for name, count in PARTITIONS.items()],
-        settings=SPLITTING,
-        statistics=figures({"flights": HOT}),
-        groups=1,
-    )
-    (group,) = plan.groups
-    companies = [{task.task for task in company} for company in read_together(plan, group)]
-    assert all(len(company & {4, 5, 6}) <= 1 for company in companies)
-    assert all(company in ({4}, {5}, {6}) for company in companies if company & {4, 5, 6})
 
 
 # ---- what the check of a plan catches, whoever made it

@@ -10,7 +10,7 @@ from partitioning.errors import Refused
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.schemes import COGROUP, MAX, elastic
-from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StreamInput
+from partitioning.model.stage_inputs import ExchangeInput, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from tests.plans import COLUMNS, tails
@@ -37,6 +37,14 @@ def test_streams_that_meet_through_a_third_are_one_stage_in_declared_order() -> 
     (stage,) = stages(pipeline)
     assert (names(stage), stage.cosets) == (["a", "b", "c"], 2)
     assert [step.name for step in stage.steps] == ["ca", "ba"]
+
+
+def test_each_stage_has_its_own_steps_and_writes_only() -> None:
+    pipeline = pipeline_of()
+    stream(pipeline, "a", 2).filter("true", name="fa").write("ta")
+    stream(pipeline, "b", 3).filter("true", name="fb").write("tb")
+    found = [(s.name, [x.name for x in s.steps], [w.declared.table for w in s.writes]) for s in stages(pipeline)]
+    assert found == [("a", ["fa"], ["ta"]), ("b", ["fb"], ["tb"])]
 
 
 def test_where_no_keys_meet_the_default_is_max_and_elsewhere_it_is_refused() -> None:
@@ -80,6 +88,13 @@ def test_streams_that_meet_must_be_placed_alike(more: dict[str, str], said: str)
     stream(pipeline, "a", 4).join(stream(pipeline, "b", 4, **more), "1 AS one").write("t")
     with pytest.raises(Refused, match=f"different {said}"):
         stages(pipeline)
+
+
+def test_streams_that_do_not_meet_may_be_placed_differently() -> None:
+    pipeline = pipeline_of()
+    stream(pipeline, "a", 4).aggregate("count(*) AS n").write("ta")
+    stream(pipeline, "b", 4, key_format="long").aggregate("count(*) AS n").write("tb")
+    assert len(stages(pipeline)) == 2
 
 
 def test_records_without_a_key_get_one_more_task_over_the_streams_that_want_it() -> None:
@@ -152,21 +167,21 @@ def test_more_tasks_than_the_exchange_has_partitions_are_given_one_each_or_filte
     assert set(after.tasks[5].filters) == {"users", "by_user.exchange"}
 
 
-def waves_of(*schemes: str) -> list[int]:
-    """How many cosets three stages have that follow each other; the last reads what the first left as a result too."""
+def test_a_stage_that_reads_exchanges_only_has_as_many_tasks_as_the_largest_that_feeds_it() -> None:
     pipeline = pipeline_of()
-    counted = stream(pipeline, "a", 12).aggregate("count(*) AS n", name="counted")
-    other = counted.rekey("j", name="moved").aggregate("count(*) AS m", name="again")
-    counted.join(other.rekey("k", name="back"), "1 AS one", name="both").write("t")
-    moves = (move("moved", "again"), move("back", "both", key="k"))
-    return [stage.cosets for stage in made(pipeline, *moves, settings=Settings.parse(scheme=schemes)).stages]
-
-
-def test_a_factor_multiplies_the_tasks_of_its_own_stage_and_of_no_later_one() -> None:
-    assert waves_of() == [12, 12, 12]
-    assert waves_of("elastic(3)") == [36, 36, 36]
-    assert waves_of("counted=elastic(3)") == [36, 12, 12]
-    assert waves_of("counted=tasks(6)", "again=elastic(3)") == [6, 18, 6]
+    a, b = (stream(pipeline, name, count).rekey("j", name=f"r{name}") for name, count in (("a", 8), ("b", 3)))
+    a.join(b, "1 AS one", name="met").write("t")
+    plan = made(pipeline, move("ra", "met"), move("rb", "met"))
+    assert [(stage.name, stage.cosets, stage.wave) for stage in plan.stages] == [
+        ("a", 8, 0),
+        ("b", 3, 0),
+        ("ra.exchange+rb.exchange", 8, 1),
+    ]
+    assert stage_reason(plan.stages[2]).startswith(
+        "the most cosets of a stage that feeds it (without elastic) = 8; whole partitions"
+    )
+    doubled = made(pipeline, move("ra", "met"), move("rb", "met"), settings=Settings.parse(scheme=["met=elastic(2)"]))
+    assert doubled.stages[2].cosets == 16
 
 
 @pytest.mark.parametrize(("one", "other", "count"), [(4, 6, 12), (7, 9, 9)])
@@ -192,18 +207,6 @@ def test_a_stream_that_is_moved_and_read_as_it_lies_is_read_in_both_waves() -> N
     first, second = made(pipeline, move("moved", "both")).stages
     assert (names(first), names(second)) == (["a"], ["a"])
     assert second.name == "a+moved.exchange"
-
-
-def test_what_a_later_wave_needs_of_a_step_that_an_earlier_one_ran_is_a_result() -> None:
-    pipeline = pipeline_of()
-    counted = stream(pipeline, "a", 6).aggregate("count(*) AS n", name="counted")
-    other = counted.rekey("j", name="moved").aggregate("count(*) AS m", name="again")
-    counted.join(other.rekey("k", name="back"), "1 AS one", name="both").write("t")
-    plan = made(pipeline, move("moved", "again"), move("back", "both", key="k"))
-    *_, last = plan.stages
-    assert last.name == "back.exchange+counted.result"
-    assert last.inputs[1] == ResultInput("counted.result", "counted", Placement("k", KeyFormat.STRING, MURMUR2, 6))
-    assert (last.wave, last.cosets) == (2, 6)
 
 
 def test_what_a_stage_reads_moved_and_as_it_lies_has_two_names() -> None:

@@ -128,12 +128,6 @@ def test_levels_of_unifiers_are_counted_for_more_tasks_than_there_are(
     assert (most_waves(pipeline, settings), len(plan.waves)) == (waves, planned)
 
 
-def test_a_stream_of_unknown_hash_is_never_moved() -> None:
-    pipeline = Pipeline("p", source="s3://landing/topics")
-    filtered(pipeline.stream("flights", key="tailnum", partitions=4, hash="opaque")).to_stream().write("t")
-    assert most_waves(pipeline) == 1
-
-
 Topology = Mapping[str, Any]
 
 FOUND: list[Topology] = json.loads((Path(__file__).parents[1] / "vectors/kafka-streams/topologies.json").read_text())[
