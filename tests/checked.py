@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
+from textwrap import indent
 
-from partitioning.errors import Refused
 from partitioning.model.plan import Plan
 from partitioning.planning.check import check_plan
 from partitioning.values import replace
+from tests.goldens import expect_golden
+from tests.refused import findings_of
 
 
 def said(plan: Plan) -> str:
     """What the check finds, a line for each."""
-    with pytest.raises(Refused) as refusal:
-        check_plan(plan)
-    return "\n".join(f"{place.where}: {place.what}" for finding in refusal.value.findings for place in finding.places)
+    return "\n".join(f"{place.where}: {place.what}" for each in findings_of(check_plan, plan) for place in each.places)
+
+
+def expect_said(name: str, wrong: Mapping[str, Plan]) -> None:
+    """Compare what the check says of plans, each of which is wrong in one way, with the golden file `name`."""
+    expect_golden(name, "\n".join(f"{case}:\n{indent(said(plan), '  ')}\n" for case, plan in wrong.items()))
 
 
 def with_stage(plan: Plan, number: int, **changes: object) -> Plan:
@@ -22,3 +27,10 @@ def with_stage(plan: Plan, number: int, **changes: object) -> Plan:
     stages = list(plan.stages)
     stages[number] = replace(stages[number], **changes)
     return replace(plan, stages=tuple(stages))
+
+
+def with_task(plan: Plan, number: int, *, stage: int = 0, **changes: object) -> Plan:
+    """The plan with one task of a stage changed."""
+    tasks = list(plan.stages[stage].tasks)
+    tasks[number] = replace(tasks[number], **changes)
+    return with_stage(plan, stage, tasks=tuple(tasks))

@@ -8,7 +8,6 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.cosets import Reading, assign, assign_owned, assign_whole
 from partitioning.errors import Refused
-from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.schemes import COGROUP, MAX, Scheme
 from partitioning.model.schemes import tasks as tasks_scheme
@@ -124,17 +123,6 @@ def test_unknown_names_and_different_schemes_for_one_stage_are_all_found() -> No
         ("there is no combine step 'seen'", "fan_in in the settings"),
         ("one stage is given different schemes (active: tasks(3), seen: tasks(4))", "stage users+by_user.exchange"),
     ]
-
-
-def test_a_partitioner_deals_the_cosets_of_its_stage_to_fewer_tasks() -> None:
-    even = PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"tasks": 3})
-    pipeline = pipeline_of(scheme="tasks(8)")
-    stream(pipeline, "a", 8).aggregate("count(*) AS n", name="counted").write("t")
-    (stage,) = made(pipeline, settings=Settings(partitioners={"counted": even})).stages
-    assert (stage.cosets, len(stage.tasks)) == (8, 3)
-    assert sorted(residue for task in stage.tasks for residue in task.owns) == list(range(8))
-    assert stage.partitioner == "partitioning.planning.partitioners.partitioners:Even(tasks=3)"
-    assert "assigned to 3 tasks by partitioning.planning.partitioners.partitioners:Even(tasks=3)" in stage_reason(stage)
 
 
 def test_a_partitioner_has_nothing_to_deal_under_max_or_where_all_is_gathered() -> None:

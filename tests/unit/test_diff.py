@@ -69,44 +69,12 @@ def _further(step: Step) -> Step:
     return replace(step, state=replace(step.state, watermark=TimePassed(1, 2))) if step.state else step
 
 
-def test_explain_compares_in_the_same_words_as_diff() -> None:
-    before, now = tails(), tails("tasks(3)", batch=1)
-    assert explain(now, before)[-2:] == diff_sections(diff(before, now))
-
-
-def test_twice_the_tasks_take_over_half_the_keys() -> None:
-    flights, planes = handovers(tails(), tails("elastic(2)", batch=1))
-    assert (flights.name, planes.name) == ("flights", "planes")
-    assert flights.keys == planes.keys == Fraction(1, 2)
-    assert flights.tasks == Portion(4, 8)
-    assert flights.why == "scheme cogroup → elastic(2)"
-    # 8 tasks: partitions 0 to 3 of planes stay whole in tasks 0 to 3, the others go whole to new ones.
-    assert (planes.partitions, planes.records, planes.bytes) == (
-        Portion(4, 8),
-        Portion(1000, 2000),
-        Portion(10_000, 20_000),
-    )
-    # Each partition of flights holds keys of two tasks, one of them new.
-    assert (flights.partitions, flights.records) == (Portion(12, 12), Portion(1500, 3000, exact=False))
-
-
 def test_a_new_count_or_partitioner_is_the_reason_where_keys_change_hands() -> None:
     found = handovers(tails(), tails(flights=6, batch=1))
     assert {each.why for each in found} == {"partitions of flights 12 → 6"}
     assert {each.keys for each in found} == {Fraction(1, 2)}
     found = handovers(tails("tasks(4)"), tails("tasks(4)", dealt=[(0, 1), (2, 3)], batch=1))
     assert {each.why for each in found} == {"partitioner none → shop.parts:ByBytes"}
-
-
-def test_nothing_changes_hands_if_tasks_stay_are_numbered_anew_or_are_gone() -> None:
-    before, now = tails(), tails(flights=20, batch=1)
-    assert handovers(before, now) == ()
-    assert listed(before, now) == [("stream flights: partitions", "12", "20")]
-    before = tails("tasks(6)", dealt=[(0, 1), (2, 3), (4, 5)], groups=1)
-    now = tails("tasks(6)", dealt=[(4, 5), (0, 1), (2, 3)], groups=1, batch=1)
-    assert handovers(before, now) == ()
-    assert moved(tails("tasks(4)"), tails("tasks(3)", batch=1)) == ()
-    assert TaskRef("flights+planes", 3) in {task for group in tails("tasks(4)").groups for task in group.tasks}
 
 
 def test_what_a_partitioner_gives_to_another_task_changes_hands() -> None:
@@ -184,17 +152,6 @@ def test_a_stage_that_now_keeps_keys_together_takes_over_from_the_task_of_each_p
     assert (read.name, returns.keys, returns.tasks) == ("returns", Fraction(1, 2), Portion(2, 4))
     back = handovers(replace(now, stages=(stage, second), groups=groups), replace(before, batch=1))
     assert [(each.keys, each.tasks) for each in back] == [(Fraction(1, 2), Portion(2, 2))]
-
-
-def test_exchanges_that_come_and_go_are_changes() -> None:
-    before = merged()
-    without = replace(before, exchanges=())
-    assert listed(before, without) == [("exchange by_member.exchange", "there", "removed")]
-    assert listed(without, before) == [("exchange by_member.exchange", "", "added")]
-    wider = merged(scheme="tasks(16)")
-    assert ("exchange by_member.exchange: to", "murmur2(member) mod 8", "murmur2(member) mod 16") in listed(
-        before, wider
-    )
 
 
 def test_streams_stages_and_tables_that_come_and_go_are_named() -> None:

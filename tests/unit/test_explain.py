@@ -30,8 +30,7 @@ from partitioning.explain.surprises import (
     surprises_section,
 )
 from partitioning.model.graph import Op
-from partitioning.model.plan import Plan, TaskMove, TaskRef
-from partitioning.model.reasons import GroupLeft, LocationUnknown
+from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.model.streams import Discovered
@@ -151,11 +150,6 @@ def test_tasks_that_can_have_no_record_are_counted() -> None:
     assert not any("nothing to do" in note for note in enough.notes)
 
 
-def test_groups_name_their_tasks_in_runs() -> None:
-    plan = plan_of(tails(), tails_found(), scheme="tasks(24)", groups=1)
-    assert section(plan, "Task groups").rows[0][1] == "flights+planes/0-23"
-
-
 def test_the_first_plan_has_nothing_to_be_compared_with() -> None:
     plan = plan_of(tails(), tails_found())
     assert section(plan, "Changes").notes == ("There is no earlier plan to compare with.",)
@@ -212,15 +206,6 @@ def test_dealt_cosets_are_shown_with_who_dealt_them_and_until_when_a_task_is_lef
     assert shown.rows[0][-2] == "flights: h(key) mod 8 in 0, 1, 2, 5"
 
 
-def test_a_stream_that_is_not_read_as_declared_is_named_with_how_it_is() -> None:
-    plan = shown_tails()
-    (stage,) = plan.stages
-    flights, planes = stage.inputs
-    changed = replace(flights, only=(8, 9, 10, 11), placement=replace(flights.placement, partitions=4))
-    notes = section(replace(plan, stages=(replace(stage, inputs=(changed, planes)),)), "Stage flights+planes").notes
-    assert notes[2:] == ("flights (partitions 8-11 only) is read as placed by murmur2(tailnum) mod 4.",)
-
-
 def test_groups_show_their_grouper_and_location_if_they_are_not_as_usual() -> None:
     plan = shown_tails()
     placed = replace(
@@ -229,14 +214,6 @@ def test_groups_show_their_grouper_and_location_if_they_are_not_as_usual() -> No
     shown = section(placed, "Task groups")
     assert shown.notes == ("Tasks are grouped by shop.racks:near.",)
     assert [row[-1] for row in shown.rows] == ["rack-1", ""]
-
-
-def test_moves_that_a_plan_tells_of_are_shown_with_their_reasons() -> None:
-    plan = shown_tails()
-    told = replace(plan, moves=(TaskMove(TaskRef("flights+planes", 2), 1, 0, GroupLeft(2, LocationUnknown())),))
-    shown = section(told, "Task moves")
-    assert shown.notes == ("1 task moved to another task group.",)
-    assert shown.rows == (("flights+planes/2", "group 1", "group 0", "group 2 left"),)
 
 
 def test_more_than_twenty_stages_are_cut_and_the_rest_counted() -> None:
@@ -251,13 +228,6 @@ def test_more_than_twenty_stages_are_cut_and_the_rest_counted() -> None:
     (more,) = [each for each in sections if each.title.startswith("…")]
     assert (more.title, more.notes) == ("… and 3 more stages", ("They have 6 tasks.",))
     assert sections[0].rows[-1][0] == "… and 3 more"
-
-
-@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_950, "1.0 MB")])
-def test_sizes_are_written_for_people(size: int, text: str) -> None:
-    plan = plan_of(tails(), tails_found())
-    resized = replace(plan, groups=(replace(plan.groups[0], bytes=size), *plan.groups[1:]))
-    assert section(resized, "Task groups").rows[0][2] == text
 
 
 def streams() -> tuple[Pipeline, Flow, Flow, Flow]:

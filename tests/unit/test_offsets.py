@@ -179,15 +179,6 @@ def test_what_compaction_leaves_is_explained(share: float) -> None:
     assert Explained.DECLARED not in between(views("sparse(1000)"), files(kept, 50))
 
 
-@given(st.integers(3, 100), st.integers(1, 30), st.integers(2, 9))
-def test_a_file_that_is_lost_among_whole_ones_is_nobodys(lost: int, before: int, behind: int) -> None:
-    there = [InputFile("a", 9, "", 0, before), InputFile("b", 9, "", before + lost, before + lost + behind)]
-    assert between(views("sparse"), there) == [Explained.NOBODY]
-    assert between(views("sparse(100)"), there) == [Explained.DECLARED]
-    assert between(views("sparse(2)"), there) == [Explained.NOBODY]
-    assert between(views("dense"), there) == [Explained.NOBODY]
-
-
 def test_a_lost_file_or_more_than_the_declared_number_is_nobodys() -> None:
     # Ten records and a marker each; five transactions in a file, one of which is gone.
     kept = [offset for offset in range(330) if offset % 11 < 10]

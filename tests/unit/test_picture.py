@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -81,27 +80,6 @@ def test_more_than_twelve_stages_are_counted_and_nothing_points_to_them() -> Non
     assert all(set(arrow) <= names for arrow in physical.arrows)
 
 
-def test_an_exchange_its_unifiers_and_state_are_drawn_between_the_stages() -> None:
-    _, physical, _ = drawing(unified()).parts
-    read = ("part.exchange.1", "part.exchange.2", "part.exchange")
-    way = ["stage views", *(name for exchange in read for name in (exchange, f"stage {exchange}"))]
-    assert set(pairwise(way)) <= set(physical.arrows)
-    assert ("totals.state for part.exchange", "stage part.exchange") in physical.arrows
-    said = texts(unified())
-    assert {"18 unifiers for each partition", "2 unifiers for each partition"} <= set(said)
-    assert {"state of totals", "tasks 2-298"} <= set(said)
-    assert {"moves 600 records", "spares 2,000 records"} <= set(texts(merged()))
-
-
-def test_stages_stand_below_each_other_and_results_are_drawn_from_theirs() -> None:
-    frames = {each.box.name: each for each in laid_out(drawing(unified())).frames if each.box.kind == "stage"}
-    order = sorted(frames, key=lambda name: frames[name].y)
-    named = ("views", "part.exchange.1", "part.exchange.2", "part.exchange", "sized.exchange")
-    assert order == [f"stage {name}" for name in named]
-    _, physical, _ = drawing(fed()).parts
-    assert ("stage sales", "totals for totals+back.exchange") in physical.arrows
-
-
 def test_names_are_escaped_in_both_pictures() -> None:
     names = ('a<b>&"c"#d`', "line\x00\nbreak")
     odd = Drawing("<&>", (BoxGroup("<p>", tuple(Box(name, "step", (name,)) for name in names), ()),))
@@ -131,18 +109,6 @@ def test_text_stands_out_from_every_ground_that_it_is_on(colours: Colours) -> No
     assert min(_contrast(colours.text, ground) for ground in grounds) >= 7
     lines = [(line, fill) for fill, line in colours.kinds.values()]
     assert min(_contrast(line, fill) for line, fill in [*lines, (colours.arrow, colours.ground)]) >= 3
-
-
-def test_a_task_has_the_colour_and_the_number_of_its_group() -> None:
-    root = ElementTree.fromstring(svg(drawing(tails(groups=2))))
-    kinds = [each.get("class") for each in root.iter(f"{SVG}rect") if "task" in (each.get("class") or "")]
-    assert kinds == ["task group-0", "task group-1"] * 2
-    frames = [frame for top in laid_out(drawing(tails())).frames for frame in _with_held(top)]
-    assert all(
-        any(text.line.text.startswith(f"group {frame.box.group}") for text in frame.texts)
-        for frame in frames
-        if frame.box.group is not None
-    )
 
 
 def _with_held(frame: Frame) -> list[Frame]:

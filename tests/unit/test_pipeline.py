@@ -120,10 +120,6 @@ def test_an_expectation_that_is_no_json_is_refused(flights: Flow, value: object)
         flights.write("all_flights", expect=({"type": "t", "kwargs": {"value": value}},))
 
 
-def test_a_stream_and_a_table_differ_in_one_word(pipeline: Pipeline, flights: Flow, planes: Flow) -> None:
-    assert [(stream.name, stream.table) for stream in pipeline.streams] == [("flights", False), ("planes", True)]
-
-
 def test_a_rekey_names_a_column_or_makes_one(pipeline: Pipeline, flights: Flow) -> None:
     by_origin = flights.rekey("origin")
     assert sql(pipeline) == 'SELECT * FROM "flights" AS "flights"'

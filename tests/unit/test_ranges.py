@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from partitioning.sizing.hotkeys import COMBINE, SPLIT, SPREAD, HotPartition, ho
 from partitioning.sizing.proposal import Targets, propose
 from partitioning.sizing.workload import footprint
 from partitioning.values import replace
-from tests.checked import said
+from tests.checked import expect_said, with_stage, with_task
 from tests.goldens import expect_golden
 from tests.local_files import LocalFiles
 from tests.orders import order
@@ -91,19 +91,6 @@ def test_a_partition_with_more_records_than_a_task_may_take_is_dealt_evenly_and_
 def test_a_limit_that_nothing_reaches_gives_the_tasks_of_max() -> None:
     dealt, whole = (planned(scheme=f"flights={scheme}").stages[0] for scheme in ("records(950)", "max"))
     assert (dealt.tasks, dealt.cosets) == (whole.tasks, whole.cosets)
-
-
-def test_a_later_batch_deals_what_it_reads_itself() -> None:
-    first = planned()
-    second = plan_of(
-        pipeline_of(), [arrived("flights", (500, 960, 0, 700))], batch=1, published=first, scheme="flights=records(200)"
-    )
-    assert read(second) == [
-        "0@[10,173)", "0@[173,336)", "0@[336,500)",
-        "1@[950,960)",
-        "2@[0,0)",
-        "3@[130,320)", "3@[320,510)", "3@[510,700)",
-    ]  # fmt: skip
 
 
 def test_a_task_has_the_files_that_meet_its_range_and_their_share_of_the_bytes() -> None:
@@ -213,7 +200,7 @@ def test_the_plan_says_it_and_is_read_back_and_ranges_by_the_rule_take_no_room()
     plan = planned()
     assert decode(Plan, encode(plan), "here") == plan
     assert b"offsets" not in encode(plan)
-    shifted = with_spans(plan, {1: Span(0, 150), 2: Span(150, 380)})
+    shifted = with_task(with_task(plan, 1, offsets=Span(0, 150)), 2, offsets=Span(150, 380))
     assert decode(Plan, encode(shifted), "here") == shifted
     assert b'"offsets":{"end":150,"start":0}' in encode(shifted)
     sent = order_of(plan, digest(plan), TaskRef("flights", 1), 0, "s3://store", {})
@@ -338,63 +325,30 @@ def test_a_scheme_of_another_form_is_refused(text: str) -> None:
 # ---- what the check of a plan catches, whoever made it
 
 
-def with_tasks(plan: Plan, change: Callable[[Task], Task]) -> Plan:
-    first, *others = plan.stages
-    return replace(plan, stages=(replace(first, tasks=tuple(map(change, first.tasks))), *others))
+def wrong_plans() -> Mapping[str, Plan]:
+    plan, kept = planned(), planned(lambda flights: flights.filter("true", name="kept"), "flights=tasks(4)")
+    both, elsewhere = {"flights": (1, 2)}, {"flights": (3,)}
+    owned = plan_of(tails(), [arrived("flights", [250] * 12), arrived("planes", [100] * 8)])
+    all_in_ranges = tuple(replace(task, offsets=Span(0, 125)) for task in owned.stages[0].tasks)
+    return {
+        "a gap": with_task(plan, 1, offsets=Span(0, 189)),
+        "an overlap": with_task(plan, 1, offsets=Span(0, 191)),
+        "a late beginning": with_task(plan, 1, offsets=Span(1, 190)),
+        "a late end": with_task(plan, 5, offsets=Span(760, 951)),
+        "an early end": with_task(plan, 5, offsets=Span(760, 949)),
+        "a range twice": with_task(plan, 2, offsets=Span(0, 190)),
+        "an empty range": with_task(with_task(plan, 1, offsets=Span(0, 0)), 2, offsets=Span(0, 380)),
+        "all of the partition": with_task(plan, 2, offsets=UNSET),
+        "a range of two partitions": with_task(plan, 2, reads=both, keyless=both),
+        "nobody for records without a key": with_task(plan, 2, keyless={}),
+        "another partition": with_task(plan, 2, reads=elsewhere, keyless=elsewhere),
+        "ranges where keys are owned, beside a table": with_stage(owned, 0, tasks=all_in_ranges),
+        "a range for a task that owns keys": with_task(kept, 1, offsets=Span(0, 950)),
+    }
 
 
-def with_spans(plan: Plan, spans: dict[int, Span]) -> Plan:
-    """The plan, some tasks of its first stage having other ranges."""
-    return with_tasks(plan, lambda task: replace(task, offsets=spans.get(task.task, task.offsets)))
-
-
-@pytest.mark.parametrize(
-    ("spans", "listed"),
-    [
-        ({1: Span(0, 189)}, "[0,189), [190,380), [380,570), [570,760), [760,950)"),
-        ({1: Span(0, 191)}, "[0,191), [190,380), [380,570), [570,760), [760,950)"),
-        ({1: Span(1, 190)}, "[1,190), [190,380), [380,570), [570,760), [760,950)"),
-        ({5: Span(760, 951)}, "[0,190), [190,380), [380,570), [570,760), [760,951)"),
-        ({5: Span(760, 949)}, "[0,190), [190,380), [380,570), [570,760), [760,949)"),
-        ({1: Span(0, 190), 2: Span(0, 190)}, "[0,190), [0,190), [380,570), [570,760), [760,950)"),
-        ({1: Span(0, 0), 2: Span(0, 380)}, "[0,0), [0,380), [380,570), [570,760), [760,950)"),
-    ],
-    ids=["gap", "overlap", "begins late", "ends late", "ends early", "twice", "empty"],
-)
-def test_ranges_that_do_not_make_up_what_is_read_are_found(spans: dict[int, Span], listed: str) -> None:
-    what = f"flights-1, stage flights: tasks read {listed}, which do not make up [0,950)"
-    assert what in said(with_spans(planned(), spans)).splitlines()
-
-
-def test_ranges_that_nobody_accounts_for_or_of_several_partitions_or_all_are_found() -> None:
-    plan = with_tasks(planned(), lambda task: replace(task, offsets=UNSET) if task.task == 2 else task)
-    assert "flights-1, stage flights: tasks read all of it, [0,190), [380,570)" in said(plan)
-    both = {"flights": (1, 2)}
-    plan = with_tasks(planned(), lambda task: replace(task, reads=both, keyless=both) if task.task == 2 else task)
-    assert "stage flights: task 2 reads the range [190,380), but not of one stream partition alone" in said(plan)
-    plan = with_tasks(planned(), lambda task: replace(task, keyless={}) if task.task == 2 else task)
-    assert said(plan) == "stage flights: records without a key in flights 1 are not exactly one task's"
-
-
-def test_a_range_that_begins_in_another_partition_is_found() -> None:
-    elsewhere = {"flights": (3,)}
-    plan = with_tasks(
-        planned(), lambda task: replace(task, reads=elsewhere, keyless=elsewhere) if task.task == 2 else task
-    )
-    assert said(plan).splitlines() == [
-        "flights-1, stage flights: tasks read [0,190), [380,570), [570,760), [760,950), which do not make up [0,950)",
-        "flights-3, stage flights: tasks read all of it, [190,380), which do not make up [0,130)",
-    ]
-
-
-def test_ranges_where_keys_are_owned_are_found() -> None:
-    plan = plan_of(tails(), [arrived("flights", [250] * 12), arrived("planes", [100] * 8)])
-    found = said(with_tasks(plan, lambda task: replace(task, offsets=Span(0, 125))))
-    assert "task 0 reads the range [0,125), but not of one stream partition alone" in found
-    assert "tasks read ranges beside planes, which is a table" in found
-    plan = planned(lambda flights: flights.filter("true", name="kept"), "flights=tasks(4)")
-    found = said(with_tasks(plan, lambda task: replace(task, offsets=Span(0, 950)) if task.task == 1 else task))
-    assert found == "stage flights: task 1 reads the range [0,950), but owns keys or leaves some to others"
+def test_ranges_by_which_records_are_not_read_once_are_found() -> None:
+    expect_said("wrong_ranges.txt", wrong_plans())
 
 
 # ---- sizes

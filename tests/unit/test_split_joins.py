@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -14,14 +13,12 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.words import How
-from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import decode, encode
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.explain.surprises import OneKey, surprises
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Join, Op, Step
 from partitioning.model.offsets import Span
-from partitioning.model.order import read_together
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.reasons import OwnTasks
 from partitioning.model.schemes import HotKeys
@@ -33,7 +30,7 @@ from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.record_ranges import join_of
 from partitioning.sizing.hotkeys import NOTHING, SPLIT, hot_keys, hot_own
 from partitioning.values import replace
-from tests.checked import said
+from tests.checked import expect_said, with_stage, with_task
 from tests.plans import arrived, plan_of
 
 SPLITTING = Settings(hot_keys=HotKeys.SPLIT)
@@ -157,17 +154,6 @@ def test_a_plan_in_which_no_key_is_split_has_nothing_that_plans_of_before_have_n
     assert decode(Plan, stored, "a plan") == planned(settings=OWN)
 
 
-def test_a_plan_differs_by_its_tasks_of_which_none_is_much_longer() -> None:
-    found = diff(planned(settings=Settings()), planned())
-    assert found.results.same == ("met",)
-    assert [change.what for change in found.changes] == ["stage flights+planes: cosets", "stage flights+planes: tasks"]
-    plan = planned()
-    (stage,) = plan.stages
-    (numbers,) = stage.shares
-    takes_each = [OTHERS / 4] * 4 + [HOT / len(numbers)] * len(numbers)
-    assert max(takes_each) / (sum(takes_each) / len(takes_each)) < 1.3
-
-
 @pytest.mark.parametrize(
     ("build", "records", "ranged"),
     [
@@ -187,19 +173,6 @@ def test_a_plan_differs_by_its_tasks_of_which_none_is_much_longer() -> None:
 )
 def test_joins_whose_rows_come_of_one_record_are_split(build: Build, records: Mapping[str, int], ranged: str) -> None:
     assert [name for _, name, _ in shared(planned(build, records))] == ([ranged] if ranged else [])
-
-
-def moved_on(flights: Flow, planes: Flow) -> Flow:
-    parts = flights.join(planes, "flights.dep_delay", name="joined").partial(
-        "count(*) AS n", by="dep_delay", name="parts"
-    )
-    return parts.combine("sum(n) AS n", name="totals")
-
-
-def test_rows_that_move_on_are_split_before_they_do() -> None:
-    plan = planned(moved_on)
-    assert shared(plan) == [("bot", "flights", 3)]
-    assert [exchange.source for exchange in plan.exchanges] == ["parts"]
 
 
 def aggregated(flights: Flow, planes: Flow) -> Flow:
@@ -282,13 +255,6 @@ def test_keys_that_need_no_more_have_one_task_and_no_task_an_empty_range() -> No
     assert shared(planned(statistics=everything)) == [("bot", "flights", 16)]
 
 
-@pytest.mark.parametrize(
-    "build", [lambda a, b: a.cogroup("count(*) AS n", (b, "count(*) AS m")), lambda a, b: a.merge(b)]
-)
-def test_stages_without_a_join_are_left(build: Build) -> None:
-    assert encode(planned(build)) == encode(planned(build, settings=Settings()))
-
-
 # ---- hysteresis
 
 
@@ -360,90 +326,56 @@ def test_a_key_that_is_nearly_all_of_a_stream_does_not_surprise_where_it_is_shar
         assert [each.key for each in surprises(plan, last) if isinstance(each, OneKey)] == found
 
 
-def test_a_dag_has_room_for_it_and_wrong_plans_are_wrong_in_many_ways() -> None:
+def test_a_dag_has_room_for_it() -> None:
     assert most_tasks(pipeline_of(), SPLITTING) == most_tasks(pipeline_of()) + MOST_KEYS * MOST_TASKS
-    assert len(Counter(encode(plan) for plan, _ in wrong_plans().values())) == len(wrong_plans()) >= 12
-
-
-def test_tasks_that_share_a_key_do_not_read_together() -> None:
-    plan = plan_of(
-        pipeline_of(),
-        [arrived(name, [1_000] * count) for name, count in PARTITIONS.items()],
-        settings=SPLITTING,
-        statistics=figures({"flights": HOT}),
-        groups=1,
-    )
-    (group,) = plan.groups
-    companies = [{task.task for task in company} for company in read_together(plan, group)]
-    assert all(len(company & {4, 5, 6}) <= 1 for company in companies)
-    assert all(company in ({4}, {5}, {6}) for company in companies if company & {4, 5, 6})
 
 
 # ---- what the check of a plan catches, whoever made it
 
 
-def with_task(plan: Plan, number: int, **changes: Any) -> Plan:
-    (stage,) = plan.stages
-    tasks = list(stage.tasks)
-    tasks[number] = replace(tasks[number], **changes)
-    return replace(plan, stages=(replace(stage, tasks=tuple(tasks)),))
-
-
 def with_tasks(plan: Plan, tasks: Sequence[Task]) -> Plan:
-    (stage,) = plan.stages
-    numbered = tuple(replace(task, task=number) for number, task in enumerate(tasks))
-    return replace(plan, stages=(replace(stage, tasks=numbered),))
+    return with_stage(plan, 0, tasks=tuple(replace(task, task=number) for number, task in enumerate(tasks)))
 
 
-def wrong_plans() -> Mapping[str, tuple[Plan, str]]:
+def wrong_plans() -> Mapping[str, Plan]:
     plan = planned()
     (stage,) = plan.stages
     why, (first, second, third) = stage.why, stage.tasks[4:]
     assert isinstance(why, OwnTasks)
     (bot,) = why.keys
     beside = placement_hash("bot") % 4
+    elsewhere = dict(first.reads) | {"planes": ((first.reads["planes"][0] + 1) % 4,)}
+    other = {name: Residues(128, (7,)) for name in PARTITIONS}
 
     def saying(**changes: Any) -> Plan:
-        return replace(plan, stages=(replace(stage, why=replace(why, keys=(replace(bot, **changes),))),))
+        return with_stage(plan, 0, why=replace(why, keys=(replace(bot, **changes),)))
 
-    up = "do not make up [0,1000) of flights"
-    alike = "they do not read and take the same"
-    full = planned(joined("full"), settings=OWN).stages[0]
     return {
-        "a range of nobody": (with_task(plan, 5, offsets=Span(400, 666)), up),
-        "offsets of two": (with_task(plan, 5, offsets=Span(300, 666)), up),
-        "a range that ends too early": (with_task(plan, 6, offsets=Span(666, 900)), up),
-        "a range of records that are not there": (with_task(plan, 6, offsets=Span(666, 1_100)), up),
-        "all of it": (with_task(plan, 4, offsets=UNSET), up),
-        "the same range twice": (with_task(plan, 5, offsets=first.offsets), up),
-        "ranges in another order": (with_tasks(plan, [*stage.tasks[:4], second, first, third]), "in order"),
-        "a task fewer": (with_tasks(plan, stage.tasks[:6]), alike),
-        "no copy of the other side": (with_task(plan, 5, reads={"flights": first.reads["flights"]}), alike),
-        "a copy of another partition": (
-            with_task(plan, 5, reads=dict(first.reads) | {"planes": ((first.reads["planes"][0] + 1) % 4,)}),
-            alike,
-        ),
-        "all keys of a partition": (with_task(plan, 6, filters={}), alike),
-        "another key": (
-            with_task(plan, 6, owns=(7,), filters={name: Residues(128, (7,)) for name in PARTITIONS}),
-            alike,
-        ),
-        "a range of the other side": (with_task(plan, 6, ranged="planes"), alike),
-        "ranges of a stream that the plan does not say": (saying(ranged="planes"), "are not those of planes"),
-        "ranges of no stream": (saying(ranged="joined"), "are not those of joined"),
-        "one task by the plan": (saying(tasks=1), "should have a task each"),
-        "more tasks by the plan": (saying(tasks=4), alike),
-        "none by the plan": (saying(tasks=0), alike),
-        "a range for a task of other keys": (with_task(plan, beside, offsets=Span(0, 500)), "reads the range [0,500)"),
-        "the key in the task of the others too": (
-            with_task(plan, beside, filters={}, owns=tuple(range(beside, 128, 4))),
-            "are not exactly one task's",
-        ),
-        "a full join": (replace(plan, stages=(replace(stage, steps=full.steps),)), "joined keeps its records together"),
+        "a range of nobody": with_task(plan, 5, offsets=Span(400, 666)),
+        "offsets of two": with_task(plan, 5, offsets=Span(300, 666)),
+        "a range that ends too early": with_task(plan, 6, offsets=Span(666, 900)),
+        "a range of records that are not there": with_task(plan, 6, offsets=Span(666, 1_100)),
+        "all of it": with_task(plan, 4, offsets=UNSET),
+        "the same range twice": with_task(plan, 5, offsets=first.offsets),
+        "ranges in another order": with_tasks(plan, [*stage.tasks[:4], second, first, third]),
+        "a task fewer": with_tasks(plan, stage.tasks[:6]),
+        "no copy of the other side": with_task(plan, 5, reads={"flights": first.reads["flights"]}),
+        "a copy of another partition": with_task(plan, 5, reads=elsewhere),
+        "all keys of a partition": with_task(plan, 6, filters={}),
+        "another key": with_task(plan, 6, owns=(7,), filters=other),
+        "a range of the other side": with_task(plan, 6, ranged="planes"),
+        "ranges of a stream that the plan does not say": saying(ranged="planes"),
+        "ranges of no stream": saying(ranged="joined"),
+        "one task by the plan": saying(tasks=1),
+        "more tasks by the plan": saying(tasks=4),
+        "none by the plan": saying(tasks=0),
+        "a range for a task of other keys": with_task(plan, beside, offsets=Span(0, 500)),
+        "the key in the task of the others too": with_task(plan, beside, filters={}, owns=tuple(range(beside, 128, 4))),
+        "a full join": with_stage(plan, 0, steps=planned(joined("full"), settings=OWN).stages[0].steps),
     }
 
 
-@pytest.mark.parametrize("wrong", wrong_plans())
-def test_a_plan_with_a_wrong_split_is_refused(wrong: str) -> None:
-    plan, what = wrong_plans()[wrong]
-    assert what in said(plan)
+def test_a_plan_with_a_wrong_split_is_refused() -> None:
+    wrong = wrong_plans()
+    assert len({encode(plan) for plan in wrong.values()}) == len(wrong)
+    expect_said("wrong_splits.txt", wrong)

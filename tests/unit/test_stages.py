@@ -10,7 +10,7 @@ from partitioning.errors import Refused
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.schemes import COGROUP, MAX, elastic
-from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StreamInput
+from partitioning.model.stage_inputs import ExchangeInput, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from tests.plans import COLUMNS, tails
@@ -184,23 +184,6 @@ def test_a_stage_that_reads_exchanges_only_has_as_many_tasks_as_the_largest_that
     assert doubled.stages[2].cosets == 16
 
 
-def waves_of(*schemes: str) -> list[int]:
-    """How many cosets three stages have that follow each other; the last reads what the first left as a result too."""
-    pipeline = pipeline_of()
-    counted = stream(pipeline, "a", 12).aggregate("count(*) AS n", name="counted")
-    other = counted.rekey("j", name="moved").aggregate("count(*) AS m", name="again")
-    counted.join(other.rekey("k", name="back"), "1 AS one", name="both").write("t")
-    moves = (move("moved", "again"), move("back", "both", key="k"))
-    return [stage.cosets for stage in made(pipeline, *moves, settings=Settings.parse(scheme=schemes)).stages]
-
-
-def test_a_factor_multiplies_the_tasks_of_its_own_stage_and_of_no_later_one() -> None:
-    assert waves_of() == [12, 12, 12]
-    assert waves_of("elastic(3)") == [36, 36, 36]
-    assert waves_of("counted=elastic(3)") == [36, 12, 12]
-    assert waves_of("counted=tasks(6)", "again=elastic(3)") == [6, 18, 6]
-
-
 @pytest.mark.parametrize(("one", "other", "count"), [(4, 6, 12), (7, 9, 9)])
 def test_an_exchange_that_two_stages_read_serves_both_if_that_is_not_too_many_partitions(
     one: int, other: int, count: int
@@ -224,18 +207,6 @@ def test_a_stream_that_is_moved_and_read_as_it_lies_is_read_in_both_waves() -> N
     first, second = made(pipeline, move("moved", "both")).stages
     assert (names(first), names(second)) == (["a"], ["a"])
     assert second.name == "a+moved.exchange"
-
-
-def test_what_a_later_wave_needs_of_a_step_that_an_earlier_one_ran_is_a_result() -> None:
-    pipeline = pipeline_of()
-    counted = stream(pipeline, "a", 6).aggregate("count(*) AS n", name="counted")
-    other = counted.rekey("j", name="moved").aggregate("count(*) AS m", name="again")
-    counted.join(other.rekey("k", name="back"), "1 AS one", name="both").write("t")
-    plan = made(pipeline, move("moved", "again"), move("back", "both", key="k"))
-    *_, last = plan.stages
-    assert last.name == "back.exchange+counted.result"
-    assert last.inputs[1] == ResultInput("counted.result", "counted", Placement("k", KeyFormat.STRING, MURMUR2, 6))
-    assert (last.wave, last.cosets) == (2, 6)
 
 
 def test_what_a_stage_reads_moved_and_as_it_lies_has_two_names() -> None:

@@ -58,16 +58,6 @@ def _published(ledger: Ledger, batch: int = 0, attempt: int = 0, decision: Decis
     ledger.put_verdict(Verdict(digest(plan), batch, decision, attempt, PASSED, ()))
 
 
-@pytest.mark.parametrize("scheme", ["cogroup", "tasks(8)"])
-def test_a_stream_is_counted_once_however_many_tasks_read_it(scheme: str) -> None:
-    ledger = _ran(scheme)
-    plan = there(ledger.plan(0))
-    found = statistics_of(plan, _receipts(ledger))
-    assert dict(found.records) == {"flights": 291, "planes": 90, "joined": 0}
-    assert dict(found.cosets) == {"flights+planes": plan.stages[0].cosets}
-    assert found.groups == 2
-
-
 def test_the_rows_of_a_step_are_those_of_its_files_of_rows() -> None:
     ledger = _ran()
     plan = there(ledger.plan(0))
@@ -80,30 +70,11 @@ def test_the_rows_of_a_step_are_those_of_its_files_of_rows() -> None:
     assert statistics_of(plan, receipts).records["joined"] == 14
 
 
-def test_a_task_has_what_it_read_what_it_took_and_its_seconds() -> None:
-    ledger = _ran("tasks(8)")
-    plan = there(ledger.plan(0))
-    found = statistics_of(plan, _receipts(ledger))
-    assert set(found.tasks) == {TaskRef("flights+planes", number) for number in range(8)}
-    assert sum(each.taken or 0 for each in found.tasks.values()) == 290 + 90
-    # Four tasks read each partition of planes, two each of flights.
-    assert sum(each.records for each in found.tasks.values()) == 2 * 291 + 4 * 90
-    assert sum(each.bytes for each in found.tasks.values()) == 2 * 400 + 4 * 200
-    assert {each.seconds for each in found.tasks.values()} == {each.records / 1000 for each in found.tasks.values()}
-
-
 def test_heavy_keys_are_added_up_by_task() -> None:
     ledger = _ran()
     plan = there(ledger.plan(0))
     (key,) = statistics_of(plan, _receipts(ledger)).keys
     assert key == KeyFigures(TaskRef("flights+planes", 0), "N7", {"flights": 201})
-
-
-def test_figures_do_not_depend_on_the_order_of_receipts() -> None:
-    ledger = _ran("tasks(8)")
-    plan, receipts = ledger.plan(0), _receipts(ledger)
-    assert plan is not None
-    assert repr(statistics_of(plan, receipts)) == repr(statistics_of(plan, receipts[::-1]))
 
 
 def test_the_figures_are_of_the_attempt_that_was_published() -> None:
@@ -132,14 +103,6 @@ def test_a_batch_took_from_its_first_group_to_its_last_and_the_cpu_of_all_tasks(
         ledger.put_receipt(Receipt(digest(plan), group.group, 1, tasks, ran), 0)
     count, groups = sum(len(group.tasks) for group in plan.groups), len(plan.groups)
     assert Attempt(ledger, plan, 1).effort == Effort(5_001 - groups, 5_999 + groups, 700 * count)
-
-
-def test_a_batch_whose_receipts_are_gone_has_no_figures() -> None:
-    ledger = _ran()
-    plan = there(ledger.plan(0))
-    _published(ledger, attempt=1)
-    assert statistics(Attempt.published(ledger, plan)) is None
-    assert history(ledger, plan, 3) == ()
 
 
 def test_history_has_the_published_batches_oldest_first() -> None:
@@ -189,11 +152,6 @@ def ran(tasks: int, batch: int = 0, groups: int | None = None) -> Statistics:
 def timed(tasks: int, size: int, seconds: float, taken: int = 100) -> Statistics:
     figures = {TaskRef(STAGE, task): TaskFigures(100, size, seconds, taken) for task in range(tasks)}
     return Statistics(0, tasks=figures, cosets={STAGE: tasks})
-
-
-@pytest.mark.parametrize(("target", "tasks"), [(240_000, 1), (120_000, 2), (60_000, 4), (20_000, 12), (30_000, 12)])
-def test_the_fewest_tasks_within_the_target_are_proposed(target: int, tasks: int) -> None:
-    assert sized(plan(), Targets(bytes=target)).tasks == tasks
 
 
 def test_heavier_tasks_are_allowed_by_a_quarter_or_by_the_skew() -> None:
