@@ -80,7 +80,7 @@ def stage(cosets: int, *owners: tuple[int, ...], cooling: tuple[int, ...] = ()) 
 
 
 def plan(*stages: Stage) -> Plan:
-    return Plan("delays", 0, None, VERSION, (), (), stages, (), 1)
+    return Plan("delays", 0, None, VERSION, (), (), stages, (), 1, "balanced-sticky", (), {})
 
 
 def refused(answer: Any) -> list[str]:
