@@ -38,8 +38,8 @@ from coset.batches import publication
 from coset.batches.tables import iceberg, iceberg_files
 from coset.batches.tables.iceberg import follow, tidied
 from coset.sources.iceberg import rest_catalogue
+from coset.sources.iceberg.catalogue_changes import TableChange, commit
 from coset.sources.iceberg.named_catalogue import catalogue
-from coset.sources.iceberg.table_changes import TableChange, commit
 from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
 from partitioning.documents.folder_store import path_of

@@ -26,7 +26,7 @@ from coset.batches.tables.deletion_vectors import dead
 from coset.batches.tables.iceberg import follow
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.logs import opened
-from coset.sources.iceberg.table_changes import TableChange, commit
+from coset.sources.iceberg.catalogue_changes import TableChange, commit
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest

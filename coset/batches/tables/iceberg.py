@@ -41,9 +41,9 @@ from coset.batches.tables.iceberg_schema import (
 from coset.batches.tables.live_files import LiveFile, is_known, live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened
+from coset.sources.iceberg.catalogue_changes import TableChange, commit
 from coset.sources.iceberg.named_catalogue import ONLY_CURRENT, Unsure, catalogue, catalogue_errors, changing, text_of
 from coset.sources.iceberg.snapshots import PIPELINE
-from coset.sources.iceberg.table_changes import TableChange, commit
 from partitioning.commands import Iceberg
 from partitioning.documents.document import canonical, digest, digest_of
 from partitioning.documents.ledger import Ledger

@@ -25,8 +25,8 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveS
 
 from coset.batches.tables.iceberg_marks import FOLDER, is_ours
 from coset.batches.tables.iceberg_place import Namespace
+from coset.sources.iceberg.catalogue_changes import TableChange, commit
 from coset.sources.iceberg.named_catalogue import Unsure, catalogue, catalogue_errors, changing
-from coset.sources.iceberg.table_changes import TableChange, commit
 from partitioning.commands import Repeat
 from partitioning.documents.store import at_once
 

@@ -13,7 +13,7 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportBase
 
-from coset.sources.iceberg.table_changes import TIMEOUT
+from coset.sources.iceberg.catalogue_changes import TIMEOUT
 
 
 class HiveWithin(HiveCatalog):

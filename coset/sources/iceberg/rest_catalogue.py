@@ -12,7 +12,7 @@ from pyiceberg.table import CommitTableRequest, Namespace, TableIdentifier
 from requests import HTTPError, Session
 from tenacity import retry
 
-from coset.sources.iceberg.table_changes import TIMEOUT, TableChange, commit_each
+from coset.sources.iceberg.catalogue_changes import TIMEOUT, TableChange, commit_each
 
 _TRANSACTION = Endpoint.from_string("POST /v1/{prefix}/transactions/commit")
 _UNKNOWN = dict.fromkeys((500, 502, 504), CommitStateUnknownException)

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy import CursorResult, update
 from sqlalchemy.orm import Session
 
-from coset.sources.iceberg.table_changes import TableChange
+from coset.sources.iceberg.catalogue_changes import TableChange
 
 
 class SqlTogether(SqlCatalog):
