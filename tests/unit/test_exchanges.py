@@ -15,7 +15,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.graph import Graph, Op
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, Placement
 from partitioning.model.plan import Exchange, Plan
-from partitioning.model.reasons import AskedFor
+from partitioning.model.reasons import AskedFor, Unplaced
 from partitioning.model.stage_inputs import ExchangeInput, PlannedStream, ResultInput, StateInput
 from partitioning.model.statistics import Statistics
 from partitioning.planning.exchanges.cuts import Cut, cuts
@@ -62,6 +62,15 @@ def merged(pipeline: Pipeline) -> Flow:
 @pytest.fixture
 def pipeline() -> Pipeline:
     return Pipeline("p", source="s3://landing/topics")
+
+
+def test_of_a_merge_only_the_dirty_input_moves(pipeline: Pipeline) -> None:
+    counted(merged(pipeline), "n")
+    graph, (cut,) = exchanges(pipeline, {"a": 900, "b": 100})
+    assert graph == pipeline.graph
+    reason = Unplaced(("kb",), (), None, ("a",))
+    assert cut == Cut("kb", "k", KeyFormat.STRING, MURMUR2, None, ("n",), reason, 100, 900, ("m",))
+    assert why(cut) == "dirty since kb, wanted by n; a stays where it is; 100 of 1,000 records move"
 
 
 def test_the_dirty_inputs_of_nested_merges_share_one_exchange(pipeline: Pipeline) -> None:
@@ -179,6 +188,19 @@ def test_naming_the_key_column_that_there_is_leaves_records_placed(pipeline: Pip
     counted(a.rekey("k", key_format="long", name="other_format"), "n2")
     counted(a.rekey("k", sql="upper(k)", name="made"), "n3")
     assert sources(pipeline) == ["other_format", "made"]
+
+
+def test_of_streams_with_different_key_formats_the_smaller_moves(pipeline: Pipeline) -> None:
+    a, b = stream(pipeline, "a"), stream(pipeline, "b", key_format="long")
+    a.join(b, "1 AS one", name="j").write("t")
+    _, (cut,) = exchanges(pipeline, {"a": 7, "b": 5})
+    assert (cut.source, cut.key_format) == ("b", "string")
+    assert why(cut) == (
+        "b lies by murmur2 of long keys, not by murmur2 of string keys, wanted by j; a stays where it is; "
+        "5 records move"
+    )
+    _, (cut,) = exchanges(pipeline, {"a": 5, "b": 7})
+    assert (cut.source, cut.key_format) == ("a", "long")
 
 
 def test_opaque_streams_meet_but_move_beside_records_that_move(pipeline: Pipeline) -> None:

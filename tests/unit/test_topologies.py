@@ -96,6 +96,14 @@ def test_a_table_whose_count_never_changes_runs_in_as_many_waves_as_there_are_ex
     assert (most_waves(pipeline), len(plan.waves)) == (waves, waves)
 
 
+def test_tables_that_lie_by_different_hashes_meet_in_a_second_wave() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    planes, makers = (pipeline.table(name, key="k", partitions=4, hash=name) for name in ("murmur2", "java"))
+    planes.join(makers, "1 AS one").to_stream().write("t")
+    plan = plan_of(pipeline, [arrived("murmur2", [10] * 4), arrived("java", [10] * 4)])
+    assert (most_waves(pipeline), len(plan.waves)) == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("follow", "scheme", "waves"), [(filtered, "tasks(8)", 2), (counted, None, 2), (rekeyed, "flights=tasks(8)", 3)]
 )
@@ -126,6 +134,12 @@ def test_levels_of_unifiers_are_counted_for_more_tasks_than_there_are(
     settings = Settings.parse(scheme=[f"planes={scheme}"] if scheme else None)
     plan = plan_of(pipeline, [arrived("planes", [10] * 5)], settings=settings)
     assert (most_waves(pipeline, settings), len(plan.waves)) == (waves, planned)
+
+
+def test_a_stream_of_unknown_hash_is_never_moved() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    filtered(pipeline.stream("flights", key="tailnum", partitions=4, hash="opaque")).to_stream().write("t")
+    assert most_waves(pipeline) == 1
 
 
 Topology = Mapping[str, Any]
