@@ -88,10 +88,10 @@ class ExpectRowsOfTablesToBalance(TableExpectation):
     """Expect the rows of each result table, less those that a batch takes away, plus those that it brings, to be the
     rows after it, and nobody else to have changed the table since the last batch.
 
-    Judges a table with a row for each partition of an upserted table in which the batch has keys, and for each other
-    table: table, partition, rows before, gone, come and after, each missing if it is not known; what others did
-    (others); that rows of other keys would go (wrong); and why the rows of a table add up by construction, or are not
-    known (unheld).
+    Judges a table with a row for each partition of an upserted table in which the batch has keys, for its others, and
+    for each other table: table, partition, rows before, gone, come and after, each missing if it is not known; what
+    others did (others); that rows of other keys would go (wrong); and why the rows of a table add up by construction,
+    or are not known (unheld).
     """
 
     sentence = (
@@ -101,8 +101,10 @@ class ExpectRowsOfTablesToBalance(TableExpectation):
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [list(_unbalanced(row)) for row in each_row(frame)]
-        before, gone, come, after = (f"{int(frame[name].sum()):,}" for name in ("before", "gone", "come", "after"))
-        seen = [f"{many(frame['table'].nunique(), 'result table')}: {before} rows - {gone} + {come} = {after}"]
+        counted = frame[~frame["before"].isna()]
+        before, gone, come, after = (f"{int(counted[name].sum()):,}" for name in ("before", "gone", "come", "after"))
+        added = f"{many(counted['table'].nunique(), 'result table')}: {before} rows - {gone} + {come} = {after}"
+        seen = [] if counted.empty and len(frame) else [added]
         unheld = frame[frame["unheld"] != ""]
         seen += [f"{row.table} {row.unheld}" for row in each_row(unheld)]
         return "; ".join(seen), len(frame), sum(map(bool, wrongs)), chain.from_iterable(wrongs)

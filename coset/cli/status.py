@@ -17,6 +17,7 @@ from coset.batches.history import expired
 from coset.batches.pace import waits_for, warned
 from coset.batches.progress import progress
 from coset.batches.result_rows import count_aside
+from coset.batches.tables.others import stopping
 from coset.batches.tables.table_rows import parts_held
 from coset.batches.verifications import verified_samples
 from coset.cli import pipelines
@@ -80,6 +81,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     over = expired(ledger, stands.published) if stands.published else None
     verified = verified_samples(ledger, [write.table for write in pipeline.writes])
     held = parts_held(ledger.store, pipeline.writes)
+    wrong = (*(now.wrong.findings if now.wrong else ()), *stopping(ledger.store, pipeline.name, pipeline.writes))
     value = {
         "pipeline": pipeline.name,
         "newest": {"batch": stands.plan.batch, "open": stands.open, "needs": list(needs)} if stands.plan else None,
@@ -98,7 +100,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
             {"partition": str(partition), "committed": end.end, "batch": end.batch} for partition, end in unread
         ],
         "forgotten": map(str, known.forgotten),
-        "findings": pipelines.told(now.wrong.findings) if now.wrong else [],
+        "findings": pipelines.told(wrong),
     }
     rows = [
         (
@@ -144,7 +146,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         came = MarkedBatch(f"batch {published.batch}", published.watermarks) if published else None
         value["when"] = to_builtins(found := list(coming(graph, when, came, upcoming)))
         sections.append(when_section(when, found, came, upcoming))
-    return Answer(value, [*shown, *sections], now.wrong)
+    return Answer(value, [*shown, *sections], Refused(*wrong) if wrong else None)
 
 
 def _next(pipeline: Pipeline, ledger: Ledger, stands: Standing) -> tuple[Graph, MarkedBatch]:

@@ -139,12 +139,13 @@ def storage_options() -> dict[str, str]:
     return options
 
 
-def in_python(table: str) -> str:
-    """A Delta table in a line of Python, for people to run where this process has its environment: what that says, and
-    so each secret, delta-rs takes from there."""
+def in_python(table: str, call: str) -> str:
+    """A call of a Delta table as a line of Python, for people to run where this process has its environment: what that
+    says, and so each secret, delta-rs takes from there."""
     options = {} if table.startswith("file:") else storage_options()
     said = {name: value for name, value in options.items() if name not in os.environ}
-    return f'DeltaTable("{table.rstrip("/")}"{f", storage_options={said}" if said else ""})'
+    opened = f'DeltaTable("{table.rstrip("/")}"{f", storage_options={said}" if said else ""})'
+    return f"from deltalake import DeltaTable; {opened}.{call}"
 
 
 def iceberg_options() -> dict[str, str]:

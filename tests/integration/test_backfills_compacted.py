@@ -119,7 +119,12 @@ def test_what_others_did_to_rows_is_told_as_the_log_has_it_and_may_be_taken_back
     history = two_batches(store, tmp_path)
     before, (says, change) = history.seen(), CHANGES[case]
     change(table(store))
-    refused_before_anything_runs(history, says, "take it back: `DeltaTable(", ".restore(2)`; or else run the pipeline")
+    refused_before_anything_runs(
+        history,
+        says,
+        "take it back: `from deltalake import DeltaTable; DeltaTable(",
+        ".restore(2)`; or else run the pipeline",
+    )
     accept(store, "counts", 3, who="me", why="it is to stay")
     refused_before_anything_runs(history, says, ".restore(2)`")
     table(store).restore(2)

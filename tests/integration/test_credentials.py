@@ -265,6 +265,7 @@ def test_planted_sql_reads_nothing_and_is_refused(sql: str, store: Store, tmp_pa
 def test_a_line_of_python_opens_a_table_where_it_is_shown_and_has_no_secret(s3: S3Server) -> None:
     where = f"s3://test/{uuid.uuid4().hex}"
     write_deltalake(where, pa.table({"n": [1]}), storage_options=storage_options())
-    line = in_python(where)
-    assert eval(line, {"DeltaTable": DeltaTable}).version() == 0
+    line, seen = in_python(where, "version() == 0 or seen.append(1)"), list[int]()
+    exec(line, {"seen": seen})
+    assert not seen
     assert not [value for name, value in s3.environment.items() if value in line and name != "AWS_REGION"]

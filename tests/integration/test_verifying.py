@@ -180,7 +180,13 @@ def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_t
     DeltaTable(where).delete("k = 'k3'")
     DeltaTable(where).update(predicate="k = 'k4'", updates={"n": "7"})
     words = ("backfill", file, *(("--from", "0", "--cascade") if cascade else ("--from", "2")), "--why", "to see")
-    for asked in ((*words, "--preview"), (*words, "--runner", "local"), ("doctor", file), ("metrics", file)):
+    for asked in (
+        (*words, "--preview"),
+        (*words, "--runner", "local"),
+        ("doctor", file),
+        ("metrics", file),
+        ("status", file),
+    ):
         assert "accept-changes newest --up-to 5" in coset(place, *asked, code=3)
     assert 'coset_findings{pipeline="shop"} 1' in coset(place, "metrics", file, code=3)
     assert "shop has no backfills" in coset(place, "backfills", file)

@@ -123,7 +123,7 @@ def _removed(data: bytes) -> set[str]:
 
 
 def _restoring(table: TableLog, version: int) -> str:
-    return f"`{in_python(table.table_uri)}.restore({version})`"
+    return f"`{in_python(table.table_uri, f'restore({version})')}`"
 
 
 def _changes(table: TableLog, write: Write, pipeline: str) -> Iterator[Finding]:

@@ -92,10 +92,10 @@ def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) 
 
 
 def rows_balanced(ledger: Ledger, plan: Plan, tasks: Sequence[TaskReceipt], logs: Logs) -> Iterator[dict[str, object]]:
-    """A row for each partition of an upserted table in which a batch has keys, and one for any other table: its rows
-    `before` the batch, by the log; those `gone` and `come`, by the receipts; and those `after` it, as steps made them.
-    Where new rows are written beside others, the rows after it are those before without those that have a replaced key
-    in the table itself, and the new ones.
+    """A row for each partition of an upserted table in which a batch has keys, one for its others, and one for any
+    other table: its rows `before` the batch, by the log; those `gone` and `come`, by the receipts; and those `after`
+    it, as steps made them. Where new rows are written beside others, the rows after it are those before without those
+    that have a replaced key in the table itself, and the new ones.
 
     `others` says what others did to the table since the last batch, and `wrong` that rows of other keys would go than
     those that were replaced, in its first row. `unheld` says why a table's
@@ -156,20 +156,22 @@ def _balanced(
 
 
 def _by_changes(held: Counter[int], beside: Mapping[int, int], made: Sequence[Made]) -> Iterator[dict[str, object]]:
-    """A row for each partition of which steps made rows anew, or whose rows went; one of noughts without any. `beside`
-    has the rows that stay where new ones are written beside them."""
+    """A row for each partition of which steps made rows anew, or whose rows went, and one for all others. `beside` has
+    the rows that stay where new ones are written beside them."""
     gone, come, after = Counter[int](), Counter[int](), Counter[int]()
     for each in made:
         after.update(dict(each.parts))
         for part in each.changed or ():
             gone[part.partition] += part.gone
             come[part.partition] += part.come
-    if not (numbers := sorted(gone.keys() | after.keys())):
-        yield {"before": 0, "gone": 0, "come": 0, "after": 0, "unheld": ""}
+    numbers = sorted(gone.keys() | after.keys())
     for number in numbers:
         rows = {"before": held[number], "gone": gone[number], "come": come[number]}
         rows["after"] = beside.get(number, 0) + after[number]
         yield {"partition": number, "unheld": ""} | rows
+    others = held.total() - sum(held[number] for number in numbers)
+    if others or not numbers:
+        yield {"before": others, "gone": 0, "come": 0, "after": others, "unheld": ""}
 
 
 def rows_left(

@@ -80,4 +80,4 @@ def _expect_instead(where: str, call: str) -> str:
 
 def _alter(where: str, call: str) -> str:
     """A line of Python that changes a table, for people to run."""
-    return f"`{in_python(where)}.alter.{call}`"
+    return f"`{in_python(where, f'alter.{call}')}`"
