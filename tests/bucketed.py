@@ -35,12 +35,15 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     return load_catalog("lake", **said)
 
 
-def create(lake: Catalog, name: str, columns: Mapping[str, IcebergType], buckets: int | None) -> Table:
-    """A table, in so many buckets of its first column; in none if that is None."""
+def create(
+    lake: Catalog, name: str, columns: Mapping[str, IcebergType], buckets: int | None, version: int = 2
+) -> Table:
+    """A table of a version of the format, in so many buckets of its first column; in none if that is None."""
     lake.create_namespace_if_not_exists(name.partition(".")[0])
     fields = [NestedField(number, name, kind) for number, (name, kind) in enumerate(columns.items(), 1)]
     spec = [PartitionField(1, 1000, BucketTransform(buckets), "bucket")] if buckets else []
-    return lake.create_table(name, Schema(*fields), partition_spec=PartitionSpec(*spec))
+    said = {"format-version": str(version)}
+    return lake.create_table(name, Schema(*fields), partition_spec=PartitionSpec(*spec), properties=said)
 
 
 def append(table: Table, rows: Iterable[Row]) -> None:

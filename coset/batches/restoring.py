@@ -188,7 +188,7 @@ def _memory(store: Store, plan: Plan) -> str:
     verdict = ledger.verdict(plan.batch)
     tasks = Attempt(ledger, plan, verdict.attempt).tasks if verdict else ()
     known = max((task.shortage.memory for task in tasks if task.shortage), default=None)
-    return f"--memory {known // 10**6}MB" if known else "by --memory"
+    return f"--memory {known / 10**6:.12g}MB" if known else "by --memory"
 
 
 def _put_back(ledger: Ledger, made: Artefact, lost: Artefact) -> None:

@@ -376,6 +376,25 @@ def test_a_table_that_is_not_read_rightly_is_read_once_its_files_are_written_ane
     assert spent(store) == len(rows)
 
 
+@pytest.mark.parametrize("read", [True, False])
+def test_a_table_of_the_first_format_is_read_before_it_is_of_the_second_and_after(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: bool
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    monkeypatch.setenv("SPENT_BUCKETS", "1")
+    table = create(lake, "shop.orders", {"customer": StringType(), "amount": LongType()}, None, version=1)
+    as_arrow = partial(pa.Table.from_pylist, schema=schema_to_pyarrow(table.schema()))
+    table.append(as_arrow(some(10)))
+    if read:
+        run()
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    run()
+    table.append(as_arrow(some(10, 10)))
+    run()
+    assert spent(store) == 20
+
+
 def test_rows_that_are_deleted_by_their_positions_later_are_not_read(orders: Table, store: Store) -> None:
     delete_positions(orders, {live(orders)[0].file_path: [0]})
     refused(coset("run", SPENT, "--runner", "local"), "it deletes or overwrites rows")

@@ -219,14 +219,17 @@ def test_state_of_keys_in_parts_is_restored_in_the_memory_that_is_told(tmp_path:
     texts = [f"{number * 7919:x}".ljust(3000, ".") for number in range(10_000)]
     rows = {"k": [f"{number % 9000}" for number in range(10_000)], "v": range(10_000), "text": texts}
     land_file(pa.table(rows), "one", source, 0, 0)
-    with Local(processes=1, memory="16MB") as runner:
+    with Local(processes=1, memory="16MiB") as runner:
         run_batch(next_batch(pipeline, root), runner, None, silently)
     store = store_at(root)
     (lost,) = (entry.key for entry in store.list("parts/left/") if "newest" in entry.key)
     before = store.get(lost)
     store.delete(lost)
-    with Local(processes=1) as runner, pytest.raises(Refused, match="memory that the batch had, --memory 16MB; or"):
+    with (
+        Local(processes=1) as runner,
+        pytest.raises(Refused, match=r"memory that the batch had, --memory 16\.777216MB; or"),
+    ):
         restore("parts", store, runner, silently)
-    with Local(processes=1, memory="16MB") as runner:
+    with Local(processes=1, memory="16MiB") as runner:
         restore("parts", store, runner, silently)
     assert store.get(lost) == before

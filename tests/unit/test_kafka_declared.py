@@ -17,7 +17,6 @@ from pyspark import SparkConf
 
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.decoded_values import AvroValues
-from coset.sources.kafka.keys import Wrong
 from coset.sources.kafka.properties import PROPERTIES, properties
 from coset.sources.kafka.registry import AvroSchema
 from partitioning.authoring.pipeline import Pipeline
@@ -128,6 +127,7 @@ KINDS: list[tuple[Any, pa.DataType, object]] = [
         Decimal("-12.25"),
     ),
     ({"type": "long", "logicalType": "decimal", "precision": 6, "scale": 2}, pa.int64(), 1225),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, pa.int64(), 1_001),
     ({"type": "int", "logicalType": "date"}, pa.date32(), date(2026, 3, 1)),
     ({"type": "long", "logicalType": "time-micros"}, pa.time64("us"), time(1, 2, 3)),
     ({"type": "string", "logicalType": "uuid"}, pa.string(), "6f9619ff-8b86-d011-b42d-00c04fc964ff"),
@@ -151,20 +151,6 @@ def test_each_type_is_a_column_and_gives_its_values(kind: Any, arrow: pa.DataTyp
     fastavro.schemaless_writer(data, fastavro.parse_schema(both), {"f0": written, "f1": written})
     columns = AvroValues(schema.columns, None, schema).columns([None, data.getvalue()], ["f0", "f1"])
     assert [column.to_pylist() for column in columns] == [[None, value], [None, value]]
-
-
-@pytest.mark.parametrize(("kind", "zone"), [("timestamp-nanos", "UTC"), ("local-timestamp-nanos", None)])
-def test_nanoseconds_of_avro_are_times(kind: str, zone: str | None) -> None:
-    """The library reads them as numbers."""
-    schema = AvroSchema(json.dumps(schema_of({"type": "long", "logicalType": kind})), "here")
-    data = io.BytesIO()
-    fastavro.schemaless_writer(data, schema.parsed, {"f0": 1_001})
-    for columns in (schema.columns, pa.schema([("f0", pa.timestamp("ns"))])):
-        (column,) = AvroValues(columns, None, schema).columns([data.getvalue()], ["f0"])
-        assert column.cast(pa.int64()).to_pylist() == [1_001]
-    assert schema.columns.field(0).type == pa.timestamp("ns", zone)
-    with pytest.raises(Wrong, match="would lose data"):
-        AvroValues(pa.schema([("f0", pa.timestamp("us", zone))]), None, schema).columns([data.getvalue()], ["f0"])
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,8 @@ _LOGICAL = {
     ("long", "time-micros"): pa.time64("us"),
     ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
-    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
     ("long", "local-timestamp-millis"): pa.timestamp("us"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
-    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
     ("string", "uuid"): pa.uuid(),
 }
 

@@ -208,7 +208,7 @@ class History:
         now = self._live(self._entries(self._manifests(number)))
         if now.by_values:
             self._deletes(number, _BY_VALUES, (f"{_REWRITE}, then ", Repeat()))
-        if self._table.metadata.format_version > 1 and now.rows != _rows(self._manifests(number)):
+        if (counted := _rows(self._manifests(number))) is not None and now.rows != counted:
             self._deletes(number, _TWICE, (f"{_REWRITE}, so that their rows are rows of their own, then ", Repeat()))
         added = {path: entry.sequence_number or 0 for path, entry in now.files.items()}
         return sorted(_found(number, now.but(self._live())), key=lambda each: (added[each.file.file_path], each.path))
@@ -277,10 +277,10 @@ class History:
     def _check_rows(self, number: int, came: int) -> None:
         """Raise Refused if a snapshot has other files than it says: by so many rows more than the one before."""
         before = self._by_id.get(self._by_id[number].parent_snapshot_id or 0)
-        # Format 1 need not count rows.
-        if before is None or self._table.metadata.format_version == 1:
+        if before is None:
             return
-        if _rows(self._manifests(number)) != _rows(self._manifests(before.snapshot_id)) + came:
+        now, then = _rows(self._manifests(number)), _rows(self._manifests(before.snapshot_id))
+        if now is not None and then is not None and now != then + came:
             self._deletes(number, "it has other rows than it says it added", self._then)
 
     @property
@@ -315,12 +315,14 @@ def _found(number: int, rows: Iterable[tuple[DataFile, int, str]], *, gone: bool
     return [FoundRows(number, file, count, which, gone) for file, count, which in rows if count]
 
 
-def _rows(manifests: Iterable[ManifestFile]) -> int:
-    """How many rows the data files of a snapshot have."""
+def _rows(manifests: Iterable[ManifestFile]) -> int | None:
+    """How many rows the data files of a snapshot have. None if it does not say: format 1 need not count them."""
     from pyiceberg.manifest import ManifestContent  # noqa: PLC0415  an extra
 
-    data = [each for each in manifests if each.content is ManifestContent.DATA]
-    return sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in data)
+    # PyIceberg has a plain 0 in a list of format 1.
+    data = [each for each in manifests if each.content == ManifestContent.DATA]
+    counts = [count for each in data for count in (each.added_rows_count, each.existing_rows_count)]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _only_rewrites(snapshot: Snapshot) -> bool:
