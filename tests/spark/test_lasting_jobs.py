@@ -29,15 +29,15 @@ OTHER = "ends the job that was left on the Spark server, which does something el
 
 
 def noting(folder: str) -> Callable[[bytes], bytes]:
-    """What answers orders, and writes down each: one says that it `waits` and waits for a gate, one `fails`."""
+    """What answers orders, and writes down each: one `waits` for a gate, and one `fails` behind it."""
 
     def answer(order: bytes) -> bytes:
         with (Path(folder) / "ran").open("ab") as file:
             file.write(order + b"\n")
+        while order in {b"waits", b"fails"} and not (Path(folder) / "gate").exists():
+            time.sleep(0.1)
         if order == b"fails":
             raise ValueError(order)
-        while order == b"waits" and not (Path(folder) / "gate").exists():
-            time.sleep(0.1)
         return order.upper()
 
     return answer
@@ -139,6 +139,7 @@ def test_a_job_that_was_left_and_failed_is_run_anew(spark_server: SparkServer, t
     said = list[str]()
     with killed(spark_server, tmp_path, [b"waits", b"fails"]):
         assert until(lambda: b"fails" in ran(tmp_path))
+    (tmp_path / "gate").touch()
     with lasting(spark_server, tmp_path, [b"other"], b"job", said) as answers:
         assert answers == [b"OTHER"]
     reconnects, anew = said
