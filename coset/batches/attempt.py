@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from partitioning.commands import Replan, Run, Status
 from partitioning.documents.document import digest
@@ -16,9 +15,6 @@ from partitioning.model.journal import Effort
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Artefact, Receipt, Role, TaskReceipt
 from partitioning.model.root_names import TABLES
-
-if TYPE_CHECKING:  # it imports Delta's library
-    pass
 
 
 class Attempt:

@@ -40,7 +40,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import CONDITIONAL, RACERS, SplitStore, store_at, told_at_once
 from partitioning.documents.stores import several_told as several
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, refuse
 from partitioning.imports import ALLOWED
 from partitioning.model.root_names import DOCS, TABLES, usual_tables
 from partitioning.sections import duration, many, size
@@ -338,8 +338,7 @@ def _result_tables(pipeline: Pipeline, root: str) -> Iterator[Check]:
                 if there is None:
                     continue
                 held = f"all files of its version {there.version():,} are there"
-                if wrong := (*missing_of(there, where), *stopping(store, pipeline.name, [write])):
-                    raise Refused(*wrong)
+                refuse((*missing_of(there, where), *stopping(store, pipeline.name, [write])))
             yield Check(f"table {table}", Level.OK, held)
         except CosetError as error:
             yield from (_as_check(f"table {table}", finding) for finding in error.findings)

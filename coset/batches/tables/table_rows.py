@@ -98,9 +98,8 @@ def rows_balanced(ledger: Ledger, plan: Plan, tasks: Sequence[TaskReceipt], logs
     that have a replaced key in the table itself, and the new ones.
 
     `others` says what others did to the table since the last batch, and `wrong` that rows of other keys would go than
-    those that were replaced, in its first row. `unheld` says why a table's
-    numbers are missing or agree by construction. A table that has the batch has no row, nor has one of a backfill's
-    batch, as it holds later batches.
+    those that were replaced, in its first row. `unheld` says why a table's numbers are missing or agree by
+    construction. A table that has the batch has no row, nor has one of a backfill's batch, as it holds later batches.
     """
     for write in plan.writes() if ledger.original is None else ():
         name = write.declared.table
