@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from coset.sources.discovery import discover, discover_sound
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.errors import CosetError
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.model.journal import Lag
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.read_ends import Ends
@@ -42,8 +42,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgress:
-    """The progress of all stream partitions. `wrong` is the error of looking at the streams; what is committed is known
-    all the same."""
+    """The progress of all stream partitions. `wrong` is the error of looking at the streams, with what stops the next
+    batch; what is committed is known all the same."""
 
     partitions: tuple[Progress, ...]
     wrong: CosetError | None
@@ -74,9 +74,11 @@ def lag_of(pipeline: Pipeline, ends: Ends, found: Iterable[Discovered], now: dat
     return Lag(total, most.lag or 0, str(most.partition), waited, str(oldest.partition))
 
 
-def progress(pipeline: Pipeline, ends: Ends, now: datetime) -> PipelineProgress:
-    """The progress of a pipeline whose published batches have these ends."""
-    wrong, doubtful = None, dict[str, frozenset[int]]()
+def progress(pipeline: Pipeline, ends: Ends, now: datetime, stopping: Sequence[Finding] = ()) -> PipelineProgress:
+    """The progress of a pipeline whose published batches have these ends. Findings on result tables may be `stopping`
+    the next batch: these refuse it, also where the streams are only out of reach."""
+    wrong: CosetError | None = None
+    doubtful = dict[str, frozenset[int]]()
     try:
         discovered = {found.stream: found for found in discover(pipeline.streams, ends)}
     except CosetError as error:
@@ -84,6 +86,8 @@ def progress(pipeline: Pipeline, ends: Ends, now: datetime) -> PipelineProgress:
         wrong, looked = error, [(stream.name, discover_sound(stream, ends)) for stream in pipeline.streams]
         discovered = {name: found for name, (found, _) in looked if found is not None}
         doubtful = {name: numbers for name, (_, numbers) in looked}
+    if stopping:
+        wrong = Refused(*(wrong.findings if wrong else ()), *stopping)
     return PipelineProgress(tuple(_partitions(pipeline, ends, discovered, now, doubtful)), wrong)
 
 

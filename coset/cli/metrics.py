@@ -28,7 +28,6 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained
 from partitioning.model.incident import Severity, WatchedRuns
@@ -62,11 +61,10 @@ def printed(named: str, root: str) -> Answer:
     ledger = Ledger(store_at(root), pipeline.name)
     standing = ledger.standing()
     ends = known_after(ledger, standing.published).ends
-    now = progress(pipeline, ends, datetime.now(UTC))
-    stopped = stopping(ledger.store, pipeline.name, pipeline.writes)
+    now = progress(pipeline, ends, datetime.now(UTC), stopping(ledger.store, pipeline.name, pipeline.writes))
     last = None if standing.published is None else Attempt.published(ledger, standing.published)
     newest = None if standing.plan is None else outcome(ledger, standing.plan)
-    told = metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), last, newest, stopped)
+    told = metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), last, newest)
     waits = open_because(ledger, standing)
     reasons: list[_Sample] = [
         (_of_pipeline(pipeline.name) | {"reason": each}, int(each is waits)) for each in OpenBecause
@@ -81,8 +79,7 @@ def printed(named: str, root: str) -> Answer:
         *_of_parts(pipeline, ledger.store),
         "# EOF",
     ]
-    wrong = Refused(*(now.wrong.findings if now.wrong else ()), *stopped) if stopped else now.wrong
-    return Answer({"openmetrics": "\n".join(lines)}, lines, wrong)
+    return Answer({"openmetrics": "\n".join(lines)}, lines, now.wrong)
 
 
 def metrics(
@@ -92,11 +89,9 @@ def metrics(
     unread: Sequence[tuple[StreamPartition, End]],
     last: Attempt | None,
     newest: Outcome | None = None,
-    stopped: Sequence[Finding] = (),
 ) -> Iterator[str]:
     """The lines of all metrics, but for the last. Of what is not read any more `unread` says up to where it was;
-    `last` is the attempt that was published last, `newest` the outcome of the newest batch. `stopped` says what stops
-    the next one at result tables."""
+    `last` is the attempt that was published last, `newest` the outcome of the newest batch."""
     whole = _of_pipeline(pipeline)
     by_partition = [(whole | _of(one.partition), one) for one in now.partitions]
 
@@ -127,7 +122,7 @@ def metrics(
     states: list[_Sample] = [(whole | {"outcome": each}, int(each is newest)) for each in Outcome if newest]
     yield from _metric("batch_outcome", "What became of the newest batch: 1 at its outcome, 0 at the others.", states)
     yield from _metric("batch_open", "Whether the newest batch has still to be run.", [(whole, int(standing.open))])
-    findings = len(now.wrong.findings if now.wrong else ()) + len(stopped)
+    findings = len(now.wrong.findings) if now.wrong else 0
     says = "What is wrong with the landed files, and what stops batches at result tables."
     yield from _metric("findings", says, [(whole, findings)])
 

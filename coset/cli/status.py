@@ -50,7 +50,8 @@ from partitioning.sections import MOST_ROWS, duration, many
 
 
 def standing(named: str, root: str, when: Period | None = None) -> Answer:
-    """Where the pipeline stands, and what is wrong with the landed files; and when the rows of a time come."""
+    """Where the pipeline stands, what is wrong with the landed files or stops batches at result tables, and when the
+    rows of a time come."""
     return _standing(pipelines.load(named), root, when)
 
 
@@ -68,10 +69,11 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     ledger = Ledger(store_at(root), pipeline.name)
     stands = ledger.standing()
     known = known_after(ledger, stands.published)
-    now = progress(pipeline, known.ends, datetime.now(UTC))
     unread = list(not_read(pipeline, known.ends))
     batch, needs, then = _newest(ledger, stands)
     stopped = _finished(ledger.store, pipeline.name)
+    wrong = stopping(ledger.store, pipeline.name, pipeline.writes)
+    now = progress(pipeline, known.ends, datetime.now(UTC), wrong)
     graph, upcoming = _next(pipeline, ledger, stands)
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
     visible = newest_shown(ledger.store, pipeline.name, stands.published.batch) if stands.published else None
@@ -81,7 +83,6 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     over = expired(ledger, stands.published) if stands.published else None
     verified = verified_samples(ledger, [write.table for write in pipeline.writes])
     held = parts_held(ledger.store, pipeline.writes)
-    wrong = (*(now.wrong.findings if now.wrong else ()), *stopping(ledger.store, pipeline.name, pipeline.writes))
     value = {
         "pipeline": pipeline.name,
         "newest": {"batch": stands.plan.batch, "open": stands.open, "needs": list(needs)} if stands.plan else None,
@@ -100,7 +101,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
             {"partition": str(partition), "committed": end.end, "batch": end.batch} for partition, end in unread
         ],
         "forgotten": map(str, known.forgotten),
-        "findings": pipelines.told(wrong),
+        "findings": pipelines.told(now.wrong.findings) if now.wrong else [],
     }
     rows = [
         (
@@ -146,7 +147,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         came = MarkedBatch(f"batch {published.batch}", published.watermarks) if published else None
         value["when"] = to_builtins(found := list(coming(graph, when, came, upcoming)))
         sections.append(when_section(when, found, came, upcoming))
-    return Answer(value, [*shown, *sections], Refused(*wrong) if wrong else None)
+    return Answer(value, [*shown, *sections], now.wrong)
 
 
 def _next(pipeline: Pipeline, ledger: Ledger, stands: Standing) -> tuple[Graph, MarkedBatch]:

@@ -290,6 +290,21 @@ def test_brokers_that_are_away_are_unreachable(store: Store, monkeypatch: pytest
     assert [one.latest for one in now.partitions] == [None, None]
 
 
+@pytest.mark.parametrize("command", ["status", "metrics"])
+def test_commands_that_look_end_with_the_code_of_brokers_that_are_away(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.0)
+    (tmp_path / "away.py").write_text(
+        "from coset import Pipeline\n"
+        'pipeline = Pipeline("away", source="kafka://127.0.0.1:1")\n'
+        'views = pipeline.stream("views", key="ad", partitions=2, format="json", columns={"n": "BIGINT"})\n'
+        'views.write("counted")\n'
+    )
+    asked = [command, str(tmp_path / "away.py"), "--store", store.root]
+    assert CliRunner().invoke(app, asked).exit_code == 6
+
+
 @pytest.mark.long
 def test_brokers_that_go_away_while_a_range_is_read_are_unreachable_in_the_end(
     kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
