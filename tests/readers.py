@@ -25,9 +25,11 @@ def reader(name: str, python: str = sys.executable, jars: str = "") -> AbstractC
 @contextmanager
 def reading(command: Sequence[str], jars: str = "") -> Iterator[Ask]:
     """A process that reads until the block ends. An answer that is an error is raised as RuntimeError."""
+    # Its Python has a Spark of its own: not the one that runners of these tests have named.
+    variables = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     with subprocess.Popen(
         command,
-        env={**os.environ, JARS: jars},
+        env=variables | {JARS: jars},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -27,7 +25,8 @@ from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace
 from tests.examples import few
-from tests.small import ENDLESS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
+from tests.held import held_batch, met, waits
+from tests.small import ROWS, SmallBatch, land, small_batch, until
 from tests.there import there
 
 WRONG = "sum(CAST(k AS INTEGER)) AS v"
@@ -175,26 +174,27 @@ def test_a_group_without_records_leaves_its_receipt(runner: Runner) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", few([kind for kind in RUNNERS if kind != IN_THIS_PROCESS]))
-def test_cancelling_ends_what_runs(kind: str, spark_server: SparkServer) -> None:
-    batch = small_batch(ENDLESS)
+def test_cancelling_ends_what_runs(kind: str, spark_server: SparkServer, tmp_path: Path) -> None:
+    batch = held_batch(gate := tmp_path / "gate")
     with RUNNERS[kind](spark_server) as runner, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(runner.group, batch.ref, 0)
-        assert until(lambda: working(os.getpid()))
+        assert until(lambda: met(gate) or asked.done())
         runner.cancel()
         with pytest.raises(CosetError) as caught:
             asked.result(timeout=60)
     assert type(caught.value) is CosetError
     assert batch.ledger.receipt(0, 0, 0) is None
-    assert until(lambda: not working(os.getpid()), within=60)
+    assert until(lambda: not waits(gate))
 
 
 @pytest.mark.usefixtures("s3")
-def test_cancelling_what_runs_in_this_process_begins_no_other_task() -> None:
-    batch = small_batch(SLOW)
+def test_cancelling_what_runs_in_this_process_begins_no_other_task(tmp_path: Path) -> None:
+    batch = held_batch(gate := tmp_path / "gate")
     with Local(processes=1) as runner, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(runner.group, batch.ref, 0)
-        time.sleep(1)
+        assert until(lambda: met(gate) or asked.done())
         runner.cancel()
+        gate.unlink()
         with pytest.raises(CosetError, match="the task group was ended"):
             asked.result()
     assert batch.ledger.receipt(0, 0, 0) is None

@@ -103,7 +103,7 @@ def test_the_readme_shows_what_a_demo_ends_with(home: Path) -> None:
     wide = os.environ | {"COLUMNS": "250"}
     done = subprocess.run(command(home), capture_output=True, text=True, check=False, env=wide)
     printed = done.stdout.replace(f"{home}/", ".coset/")
-    assert len(shown.splitlines()) > 25
+    assert shown.splitlines()
     assert [line for line in shown.splitlines() if not is_shortened(line, printed)] == []
 
 
