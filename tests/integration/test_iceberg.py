@@ -37,7 +37,7 @@ from bench.party import JARS, PARTIES
 from coset.batches import publication
 from coset.batches.tables import iceberg, iceberg_files
 from coset.batches.tables.iceberg import follow, tidied
-from coset.sources.iceberg import rest_catalogue
+from coset.sources.iceberg import named_catalogue, rest_catalogue
 from coset.sources.iceberg.catalogue_changes import TableChange, commit
 from coset.sources.iceberg.named_catalogue import catalogue
 from coset.sources.s3 import iceberg_options
@@ -926,6 +926,8 @@ def test_each_request_to_a_catalogue_may_end_in_every_way(
         # Of a namespace that was not made when its tables were, nothing is left.
         with suppress(NoSuchNamespaceError):
             lake.drop_namespace("shop")
+        # A command is a process, which asks first how the catalogue is configured.
+        named_catalogue._rest.cache_clear()
         wire.spoil(way)
         code = coset("iceberg", NEWEST).exit_code
         wire.heal()
