@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -137,10 +138,13 @@ def check_reason(why: str, what: str) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console, as wide as the terminal; where there is none, as COLUMNS says, or 80 columns."""
+    """A console, as wide as COLUMNS says or the terminal is; what is copied from elsewhere is not to be broken."""
     if stderr and _NOW.console is not None:
         return _NOW.console
-    return Console(stderr=stderr, highlight=False, emoji=False, width=_WIDE if _FORM.wide else None)
+    to = Console(stderr=stderr, highlight=False, emoji=False)
+    if _FORM.wide or not (to.is_terminal or "COLUMNS" in os.environ):
+        to.width = _WIDE
+    return to
 
 
 def show(*blocks: Block) -> None:
