@@ -99,8 +99,9 @@ def sample_of(text: str) -> KeyPart | NextPart:
     return KeyPart.parse(text)
 
 
-def differs(pipeline: str, each: Verified) -> Finding:
-    """The finding on a table that differs from its query."""
+def differs(pipeline: str, each: Verified, *, changed: bool = False) -> Finding:
+    """The finding on a table that differs from its query; `changed` says that another finding is on what others did to
+    its rows, which comes first."""
     found = each.difference
     assert found is not None
     of = "" if each.part.of == 1 else f" of part {each.part}"
@@ -108,7 +109,8 @@ def differs(pipeline: str, each: Verified) -> Finding:
     what = "; ".join([what, *each.reasons])
     where = f"table {each.table!r} after batch {each.batch}"
     first = each.since if each.replaces else 0
-    then: Then = ("run its batches again and compare: ", BackfillAsking(pipeline, first, cascade=True))
+    before = "first do as is said of what others did to it; if rows differ then, " if changed else ""
+    then: Then = (f"{before}run its batches again and compare: ", BackfillAsking(pipeline, first, cascade=True))
     if not each.means.is_query and not each.replaces:
         what = f"{what}: in step {each.means.step}, {each.means.why}"
         then = each.means.instead

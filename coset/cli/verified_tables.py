@@ -37,7 +37,9 @@ def verify(named: str, root: str, tables: Sequence[str], sample: KeyPart | NextP
             check_untouched(store, pipeline.name, writes, Logs())
         except Refused as refusal:
             refused[:0] = refusal.findings
-    wrong = [*refused, *(differs(pipeline.name, each) for each in found if each.is_wrong)]
+    others = {dict(each.about).get("table") for each in refused if each.kind is Kind.TABLE_CHANGED}
+    differing = (differs(pipeline.name, each, changed=each.table in others) for each in found if each.is_wrong)
+    wrong = [*refused, *differing]
     return Answer(value, [*_shown(found), *notes], Refused(*wrong) if wrong else None)
 
 

@@ -188,11 +188,16 @@ def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_t
         ("status", file),
     ):
         assert "accept-changes newest --up-to 5" in coset(place, *asked, code=3)
+    both = coset(place, "verify", file, "--table", "newest", code=3)
+    assert both.index("accept-changes newest") < both.index("first do as is said of what others did to it")
     assert 'coset_findings{pipeline="shop"} 1' in coset(place, "metrics", file, code=3)
     assert "shop has no backfills" in coset(place, "backfills", file)
     coset(place, "accept-changes", "newest", "--up-to", "5", "--why", "to see")
     assert 'coset_findings{pipeline="shop"} 0' in coset(place, "metrics", file)
     assert "backfill" in coset(place, "verify", file, "--table", "newest", code=3)
+    told = coset(place, *words, "--preview")
+    assert "Somebody accepted what others changed in newest: the backfill asks" in told
+    assert "Results stay the same, but for what others changed in newest" in told
     told = coset(place, *words, "--runner", "local")
     assert "The changes of others in newest would be taken back." in told
     assert re.search(r"what orders\.latest keeps for newest +20 +20 +0", told)
@@ -208,7 +213,9 @@ def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_t
     # What others did is there again, so the rows of the next batch are not counted; or it is not, and they are.
     land(place, 3)
     coset(place, "run", file, "--runner", "local")
-    assert ("newest has rows that somebody accepted" in coset(place, "report", file)) is cascade
+    assert (
+        "newest has rows that somebody accepted, and is counted again once " in coset(place, "report", file)
+    ) is cascade
     if not cascade:
         later = coset(place, "undo", file, "0", "--why", "to see", code=3)
         assert "it took back changes of others in newest, and batches up to 3 come later" in later

@@ -9,6 +9,7 @@ from coset.batches.attempt import Attempt
 from coset.batches.backfills.blockers import newest_dependent
 from coset.batches.backfills.swaps import in_force
 from coset.batches.ends import balance, ends_after
+from coset.batches.tables.acceptance import accepted_in
 from partitioning.commands import Run, Then
 from partitioning.documents.ledger import Ledger, LedgerBalance, LeftOut
 from partitioning.documents.store import Store
@@ -35,12 +36,14 @@ class Touched(Value, frozen=True):
 
 class Outlook(Value, frozen=True):
     """The seconds that the tasks of each batch worked in its first run, where that is known; the steps with state; the
-    later batches that depend on it; and the tables that are written."""
+    later batches that depend on it; the tables that are written; and those of which changes of others, which somebody
+    accepted, would be taken back."""
 
     seconds: dict[int, float]
     keeps: tuple[str, ...]
     later: tuple[Later, ...]
     tables: tuple[Touched, ...]
+    accepted: tuple[str, ...] = ()
 
 
 def outlook(store: Store, pipeline: str, stored: Sequence[Plan]) -> Outlook:
@@ -52,7 +55,8 @@ def outlook(store: Store, pipeline: str, stored: Sequence[Plan]) -> Outlook:
         {batch: seconds for batch, seconds in worked.items() if seconds is not None},
         keeps,
         tuple(_later(ledger, last.batch)) if keeps else (),
-        tuple(_touched(ledger, stored)),
+        touched := tuple(_touched(ledger, stored)),
+        tuple(_accepted(ledger, last, (each.write for each in touched))),
     )
 
 
@@ -80,6 +84,13 @@ def _touched(ledger: Ledger, stored: Sequence[Plan]) -> Iterator[Touched]:
             rows[write.table] += sum(file.records for file in verdict.rows_of(write.table)) if verdict else 0
     for table, write in sorted(writes.items()):
         yield Touched(write, rows[table])
+
+
+def _accepted(ledger: Ledger, last: Plan, writes: Iterable[Write]) -> Iterator[str]:
+    """The upserted tables with rows that others changed, if the backfill writes these anew: up to the newest batch."""
+    if (published := ledger.standing().published) is None or published.batch != last.batch:
+        return
+    yield from (write.table for write in writes if write.mode.by_key and accepted_in(ledger.store, write.table) >= 0)
 
 
 class Gap(Value, frozen=True):

@@ -44,8 +44,11 @@ def preview_sections(
     shown = shown or next_steps.shown()
     ahead = outlook(store, pipeline, [before for before, _ in pairs])
     first, last = pairs[0][0].batch, pairs[-1][0].batch
+    promised = {now.batch: _promised(before, now) for before, now in pairs}
+    if ahead.accepted:
+        promised[last] += f", but for what others changed in {' and '.join(ahead.accepted)}"
     sections = [
-        _batches(f"What a backfill of {pipeline} would run", pairs, _takes(pairs, ahead)),
+        _batches(f"What a backfill of {pipeline} would run", pairs, promised, _takes(pairs, ahead)),
         *_repairs([change for before, now in pairs for change in input_changes(before, now)]),
         _touched(ahead),
     ]
@@ -86,7 +89,7 @@ def preview_page(store: Store, pipeline: str, pairs: Sequence[tuple[Plan, Plan]]
 def comparison_page(store: Store, backfill: Backfill, found: Comparison, blockers: Iterable[Finding] = ()) -> str:
     """The page for a reviewer: what was asked and why, how it was run, and which rows differ."""
     results = {number: _results(found, number) for number in backfill.batches}
-    run_again = _batches("How its batches were run", tuple(_run_again(store, backfill)), results=results)
+    run_again = _batches("How its batches were run", tuple(_run_again(store, backfill)), results)
     shown = [run_again, *comparison_sections(found, blockers)]
     asked = f"Asked by {backfill.who} at {backfill.at}: {backfill.why or 'no reason was given'}."
     head = f"## B{str(backfill)[1:]}\n\n{paragraph(asked)}\n\n"
@@ -103,10 +106,10 @@ def _run_again(store: Store, backfill: Backfill) -> Iterator[tuple[Plan, Plan]]:
 
 
 def _batches(
-    title: str, pairs: Sequence[tuple[Plan, Plan]], notes: Iterable[str] = (), results: Mapping[int, str] | None = None
+    title: str, pairs: Sequence[tuple[Plan, Plan]], results: Mapping[int, str], notes: Iterable[str] = ()
 ) -> Section:
-    """The batches with their compared results or, without `results`, with those that their plans promise."""
-    rows = [(*_batch(before, now), results[now.batch] if results else _promised(before, now)) for before, now in pairs]
+    """The batches with their results: those that were compared, or those that their plans promise."""
+    rows = [(*_batch(before, now), results[now.batch]) for before, now in pairs]
     return section(title, _BATCHES, rows, notes)
 
 
@@ -142,6 +145,9 @@ def _takes(pairs: Sequence[tuple[Plan, Plan]], ahead: Outlook) -> Iterator[str]:
         yield f"The next batch continues from the state of {', '.join(ahead.keeps)} after batch {last}."
     elif not ahead.keeps:
         yield "No later batch depends on these: no step has state."
+    if ahead.accepted:
+        named = " and ".join(ahead.accepted)
+        yield f"Somebody accepted what others changed in {named}: the backfill asks before it takes that back."
 
 
 def _touched(ahead: Outlook) -> Section:

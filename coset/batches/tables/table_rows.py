@@ -147,7 +147,8 @@ def _balanced(
         how = write.declared.mode.happens
         yield {"before": before, "gone": before - kept, "come": come, "after": kept + come, "unheld": how}
     elif accepted:
-        yield {"unheld": "has rows that somebody accepted"}
+        again = "is counted again once all its rows are written anew, as a backfill up to the newest batch does"
+        yield {"unheld": f"has rows that somebody accepted, and {again}"}
     elif any(each.changed is None for each in made):
         yield {"unheld": "was counted by an earlier version"}
     else:
