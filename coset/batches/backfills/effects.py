@@ -131,7 +131,7 @@ def _exchanges(store: Store, decided: Sequence[Swap]) -> dict[str, Exchange]:
     """The exchanges in all tables but upserted ones."""
     swap = decided[-1]
     before, now = (Layers(store, swap.pipeline, some) for some in (decided[:-1], decided))
-    changed: dict[str, Exchange] = {}
+    changed, had = dict[str, Exchange](), dict[str, set[str]]()
     for batch in swap.batches:
         old, new = before.top(batch), now.top(batch)
         were, are = _rows(old, batch), _rows(new, batch)
@@ -141,7 +141,25 @@ def _exchanges(store: Store, decided: Sequence[Swap]) -> dict[str, Exchange]:
             change = changed[table] = Exchange(write, known.gone if known else {}, known.come if known else {})
             change.gone[batch] = old.pipeline, were[table][1] if table in were else ()
             change.come[batch] = are[table][1] if table in are else ()
+            had.setdefault(table, set()).update(*(_names(some[table][0]) for some in (were, are) if table in some))
+    if swap.turn is SwapKind.SWAP or all(had[table] <= _names(change.write) for table, change in changed.items()):
+        return changed
+    # Batches have all columns of those before them, but for those of backfills.
+    newest = Ledger(store, swap.pipeline).standing().published
+    assert newest is not None
+    shown = [now.top(batch).plan(batch) for batch in {newest.batch, *now.exchanged()}]
+    stay = [
+        *(write for plan in shown if plan for write in plan.writes()),
+        *(change.write for change in changed.values()),
+    ]
+    for table, change in changed.items():
+        columns = had[table].difference(*(_names(write) for write in stay if write.declared.table == table))
+        changed[table] = Exchange(change.write, change.gone, change.come, frozenset(columns))
     return changed
+
+
+def _names(write: PlannedWrite) -> Set[str]:
+    return {column.name for column in write.columns}
 
 
 def replaced(store: Store, pipeline: str, backfill: int, batches: Sequence[int]) -> Iterator[tuple[str, Replacement]]:

@@ -32,11 +32,13 @@ from spark_jobs.tables.table_schema import folder
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a swap does to a table, by batch: the files that go, with the name of their ledger, and those that come."""
+    """What a swap does to a table, by batch: the files that go, with the name of their ledger, and those that come; and
+    the columns that go with them, which no other file has."""
 
     write: PlannedWrite
     gone: dict[int, tuple[str, tuple[Artefact, ...]]]
     come: dict[int, tuple[Artefact, ...]]
+    columns: frozenset[str] = frozenset()
 
     @property
     def overwrites(self) -> bool:
@@ -71,7 +73,12 @@ def exchange(store: Store, swap: Swap, change: Exchange) -> int:
             return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
         gone = [taken(*file, changes=True) for file in _gone(log, change)]
         come = [added(file, write) for files in change.come.values() for file in files if file.records]
-        return Change([*gone, *come], "append", takes=bool(gone))
+        stay = [field for field in log.schema().fields if field.name not in change.columns]
+        if len(stay) == len(log.schema().fields):
+            return Change([*gone, *come], "append", takes=bool(gone))
+        paths = {file.path for file in gone}
+        again = [file for file in live_files(log) if file.path not in paths]
+        return Change([*come], "overwrite", takes=True, columns=Schema(stay), again=again)
 
     return _swapped(store, swap, write, exchanged)
 
