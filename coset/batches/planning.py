@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from coset.batches import reported
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.request import with_swap
+from coset.batches.backfills.request import with_backfill
 from coset.batches.backfills.swaps import finish, newest_shown, state_ledger, swaps
 from coset.batches.code import as_run, changed_code, with_code
 from coset.batches.ends import known_after
@@ -126,14 +126,15 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         published = ledger.plan(published.batch)
     known = known_after(ledger, published, decided)
     discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
-    results = result_columns(pipeline, discovered, store, logs, known.ends)
-    again = (
-        *appended_again(store, pipeline, discovered, known.ends, settings.starts, logs),
-        *misread(pipeline, discovered, results, known.ends),
-    )
     last = Attempt.published(ledger, published) if published else None
     shown = newest_shown(store, pipeline.name, published.batch, decided) if published else None
+    again: tuple[Finding, ...] = ()
     try:
+        results = result_columns(pipeline, discovered, store, logs, known.ends)
+        again = (
+            *appended_again(store, pipeline, discovered, known.ends, settings.starts, logs),
+            *misread(pipeline, discovered, results, known.ends),
+        )
         # This comes after the check of the owner: only in its own tables can a pipeline tell the changes of others.
         check_untouched(store, pipeline.name, pipeline.writes, logs)
         plan = plan_batch(
@@ -158,7 +159,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
             engine=engine(pipeline.graph, [column for each in discovered for column in each.columns], published),
         )
     except Refused as refusal:
-        raise with_swap(Refused(*again, *refusal.findings), store, pipeline) from None
+        raise with_backfill(Refused(*again, *refusal.findings), store, pipeline, discovered, known.ends) from None
     refuse(again)
     if plan is None:
         return NextBatch(None, _nothing_to_do(pipeline, shown, standing.published, discovered))

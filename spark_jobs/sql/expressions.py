@@ -126,12 +126,16 @@ def columns_named(tree: Any) -> Iterator[tuple[str, ...]]:
 
 
 def names_made(tree: Tree) -> set[str]:
-    """Names that expressions define themselves, in lower case: aliases and lambda arguments."""
-    names = {str(node.get("alias", "")).lower() for node in nodes(tree)}
+    """Names that expressions define themselves, in lower case: aliases, of which none is known in its own expression,
+    and lambda arguments."""
+    names, of_lambdas = set[str](), set[str]()
     for node in nodes(tree):
+        alias = str(node.get("alias", "")).lower()
+        if alias not in {parts[0].lower() for parts in columns_named(node)}:
+            names.add(alias)
         if node["class"] == "LAMBDA":
-            names.update(parts[0].lower() for parts in columns_named(node["lhs"]))
-    return names
+            of_lambdas.update(parts[0].lower() for parts in columns_named(node["lhs"]))
+    return names | of_lambdas
 
 
 @cache

@@ -10,12 +10,14 @@ from coset.batches.attempt import Attempt
 from coset.batches.backfills.repaired import with_files_of_now
 from coset.batches.backfills.swaps import in_force, state_ledger
 from coset.batches.code import with_code
-from coset.batches.ends import balance, ends_before
+from coset.batches.ends import balance, ends_after, ends_before
 from coset.batches.history import replayed, statistics
 from coset.batches.planning import end_of_day, kept_by, result_columns
 from coset.batches.renamed_columns import misread
 from coset.sources.discovery import as_of_now
 from coset.sources.file_columns import typeless, types_named
+from coset.sources.kafka.keys import key_columns_of, read_of_key
+from coset.sources.landed_keys import with_made, without_made
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, PlanAsking
@@ -23,9 +25,10 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_columns
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
-from partitioning.model.read_ends import NOTHING, Ends
+from partitioning.model.read_ends import NOTHING, Ends, StreamProgress
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column, Stream
@@ -71,9 +74,10 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     source, before = _goes_on_from(ledger, batch)
     if asked.repaired:
         stored = with_files_of_now(then, stored, _by_type_of_now(then, ends), _lost(ledger.original))
-    planned = _streams(then, stored, replace(asked, repaired=True))
+    anew = replace(asked, repaired=True)
+    planned = _streams(then, stored, anew)
     stored = replace(stored, streams=tuple(map(as_of_now, planned)))
-    results = _columns(then, stored, ledger)
+    stored, results = _with_columns(then, stored, ledger, anew)
     # A preview has not run the batch before it, whose rows the backfill reads by the names of now.
     goes_on = before is not None and (batch == asked.first or before.pipeline == ledger.pipeline)
     read = before.ends.without(stored.forgotten) if before and goes_on else NOTHING
@@ -105,21 +109,42 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     return of_backfill if source is ledger else _anew(of_backfill)
 
 
-def _columns(pipeline: Pipeline, stored: Plan, ledger: Ledger) -> Mapping[str, tuple[Column, ...]]:
-    """The columns of the result tables. Raises Refused as `result_columns`; for a column that came after the batch the
-    finding names what to do."""
+def _with_columns(
+    pipeline: Pipeline, stored: Plan, ledger: Ledger, anew: BackfillAsking
+) -> tuple[Plan, Mapping[str, tuple[Column, ...]]]:
+    """The plan, with columns and types that later batches found if the pipeline or a table needs them, and the columns
+    of the result tables. Raises Refused as `result_columns`; for a column that no batch has found the finding names
+    what to do."""
     try:
-        return result_columns(pipeline, replayed(stored), ledger.store)
+        return stored, result_columns(pipeline, replayed(stored), ledger.store)
+    except Refused:
+        assert ledger.original is not None
+        known = ends_after(ledger.original, ledger.original.standing().published)
+        stored = replace(stored, streams=tuple(_with_later(each, known.stream(each.name)) for each in stored.streams))
+    try:
+        return stored, result_columns(pipeline, replayed(stored), ledger.store)
     except Refused as refusal:
-        raise refusal.saying(lambda finding: _from_before(finding, pipeline, stored.batch)) from None
+        raise refusal.saying(lambda finding: _from_before(finding, pipeline, stored.batch, anew)) from None
 
 
-def _from_before(finding: Finding, pipeline: Pipeline, batch: int) -> Finding:
+def _with_later(read: PlannedStream, known: StreamProgress | None) -> PlannedStream:
+    """A stream of a batch with the columns that later batches found, which are null in its records, and the types that
+    hold the values of these too. An Iceberg table says itself what it has."""
+    if known is None or read.ids:
+        return read
+    declared, types = read.declared, {each.name: each.type for each in read.columns}
+    left_out = known.declared.columns.keys() | declared.columns.keys() | declared.cast.keys()
+    types |= {each.name: each.type for each in known.columns if each.name not in left_out}
+    untyped = tuple(name for name in read.untyped if name not in types)
+    return replace(read, columns=tuple(Column(*each) for each in types.items()), untyped=untyped)
+
+
+def _from_before(finding: Finding, pipeline: Pipeline, batch: int, anew: BackfillAsking) -> Finding:
     if finding.kind is not Kind.SQL_COLUMN:
         return finding
-    then = (*finding.steps, "; or, if it came after this batch, begin at a later batch")
+    then = finding.steps
     if any(isinstance(stream.origin, LandedSource) for stream in pipeline.streams):
-        then = (*then, ", or land its files with the column and ", BackfillAsking(pipeline.name, batch, repaired=True))
+        then = (*then, "; or, if only files that no batch has read have it, read all files anew: ", anew)
     return replace(finding, where=f"{finding.where}, batch {batch}", next=then)
 
 
@@ -180,7 +205,8 @@ def _streams(pipeline: Pipeline, stored: Plan, anew: BackfillAsking) -> tuple[Pl
         for name in sorted(declared.keys() ^ read.keys())
     ]
     for stream in pipeline.streams:
-        findings += [each for of in (_untyped, _keyed) for each in of(stream, read.get(stream.name), stored, anew)]
+        of = (_untyped, _keyed, _renamed_key)
+        findings += [each for wrong in of for each in wrong(stream, read.get(stream.name), stored, anew)]
     if findings:
         raise Refused(*findings)
     return tuple(_as_declared(stream, read[stream.name]) for stream in pipeline.streams)
@@ -216,6 +242,24 @@ def _keyed(stream: Stream, read: PlannedStream | None, stored: Plan, anew: Backf
     yield Finding.of(Kind.BACKFILL_INPUT, what, where, then, name=stream.name, batch=stored.batch)
 
 
+def _renamed_key(stream: Stream, read: PlannedStream | None, stored: Plan, anew: BackfillAsking) -> Iterator[Finding]:
+    """A finding if the key is of columns that the batch's files do not have."""
+    if read is None or stream.key == read.declared.key or _has_key_bytes(stream):
+        return
+    there = {*(column.name for column in read.columns), *read.untyped}
+    if lacking := [name for name in key_columns(stream.key) if name not in there]:
+        named = " and ".join(map(repr, lacking))
+        what = f"its key is {stream.key!r} now, and that batch, whose key was {read.declared.key!r}, read no {named}"
+        then = f"name the key as it was; or land the files of the batch with column {named}, then "
+        where = f"stream {stream.name!r}, batch {stored.batch}"
+        yield Finding.of(Kind.BACKFILL_INPUT, what, where, (then, anew), name=stream.name, batch=stored.batch)
+
+
+def _has_key_bytes(stream: Stream) -> bool:
+    """Whether the columns of keys are read from the bytes of these, whatever they are named."""
+    return bool(stream.key_bytes) or (isinstance(stream.origin, KafkaSource) and not stream.changes)
+
+
 def uncast(pipeline: Pipeline, ends: Ends) -> Iterator[Finding]:
     """A finding for each column to cast that no record has which batches have read."""
     for stream in pipeline.streams:
@@ -244,8 +288,15 @@ def _as_declared(stream: Stream, read: PlannedStream) -> PlannedStream:
     types = types_named({**are, **lies.cast})
     stay = {column.name: column.type for column in read.columns if column.name not in were.keys() - are.keys()}
     known = {*stay, *are, *read.untyped}
-    columns = stay | {name: kind for name, kind in types.items() if name in known}
-    return replace(read, declared=lies, columns=tuple(Column(name, kind) for name, kind in columns.items()))
+    named = stay | {name: kind for name, kind in types.items() if name in known}
+    columns = tuple(Column(name, kind) for name, kind in named.items())
+    if lies.key != read.declared.key:
+        columns = without_made(read.declared, columns)
+        if _has_key_bytes(lies) and _has_key_bytes(read.declared):
+            were_keys = read_of_key(read.declared)
+            columns = (*key_columns_of(lies), *(column for column in columns if column.name not in were_keys))
+        columns = with_made(lies, columns)
+    return replace(read, declared=lies, columns=columns)
 
 
 def _as_it_lay(stream: Stream, then: Stream) -> Stream:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from coset.batches.backfills.swaps import blockers, in_place, taken_back
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.commands import BackfillAsking, Backfills, Command, Status, SwapAsking, Then
+from partitioning.commands import BackfillAsking, Backfills, Command, Status, SwapAsking
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store, numbered
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, key_of
+from partitioning.model.composite_key import key_columns, key_parts
+from partitioning.model.read_ends import Ends
+from partitioning.model.sources import LandedSource
+from partitioning.model.streams import Discovered
 from partitioning.planning.beginnings import beginnings
 from partitioning.planning.origins import graph_of, over
 from partitioning.values import replace
+from spark_jobs.sql.column_check import check_sql
 from spark_jobs.sql.engines import engine
 
 
@@ -83,26 +88,53 @@ def comparison_of(store: Store, backfill: Backfill) -> Comparison | None:
     return None if data is None else decode(Comparison, data, f"{store.root}/{comparison_key(backfill)}")
 
 
-def with_swap(refusal: Refused, store: Store, pipeline: Pipeline) -> Refused:
-    """The refusal of a plan, which names the swap in place of a backfill of all batches if one was compared, would let
-    the pipeline go on, and nothing keeps it from its place."""
-    if not any(isinstance(part, BackfillAsking) for finding in refusal.findings for part in _parts(finding.next)):
+def with_backfill(
+    refusal: Refused, store: Store, pipeline: Pipeline, discovered: Sequence[Discovered], ends: Ends
+) -> Refused:
+    """The refusal of a plan, whose backfill of all batches is one that works: the swap of one that was compared, if it
+    would let the pipeline go on and nothing keeps it from its place, or one of the files of now, if only they have what
+    the pipeline reads."""
+    if not any(_of_all(part) for finding in refusal.findings for part in finding.steps):
         return refusal
-    if (swap := _swap(store, pipeline)) is None:
+    instead: tuple[str | Command, ...] = ()
+    if swap := _swap(store, pipeline):
+        instead = (swap, " puts the one in place that was compared")
+    elif names := _unread(pipeline, discovered, ends):
+        keys = " and ".join(repr(name) for name in names if name)
+        land = f"land the files of earlier batches with column {keys}, then " if keys else ""
+        instead = (land, BackfillAsking(pipeline.name, 0, cascade=True, repaired=True))
+    else:
         return refusal
-    return refusal.saying(lambda finding: replace(finding, next=tuple(_named(swap, _parts(finding.next)))))
+    return refusal.saying(lambda finding: replace(finding, next=tuple(_with(instead, finding.steps))))
 
 
-def _parts(then: Then) -> tuple[str | Command, ...]:
-    return then if isinstance(then, tuple) else (then,)
-
-
-def _named(swap: SwapAsking, parts: tuple[str | Command, ...]) -> Iterator[str | Command]:
+def _with(instead: tuple[str | Command, ...], parts: tuple[str | Command, ...]) -> Iterator[str | Command]:
     for part in parts:
-        if isinstance(part, BackfillAsking) and part.cascade and part.first == 0:
-            yield from (swap, " puts the one in place that was compared")
-        else:
-            yield part
+        yield from instead if _of_all(part) else (part,)
+
+
+def _of_all(part: str | Command) -> bool:
+    return isinstance(part, BackfillAsking) and part.cascade and part.first == 0
+
+
+def _unread(pipeline: Pipeline, discovered: Sequence[Discovered], ends: Ends) -> list[str]:
+    """The columns of keys that no record has which batches have read; an empty name if steps read such columns."""
+    keys, known, streams = list[str](), list[Discovered](), {stream.name: stream for stream in pipeline.streams}
+    for found in discovered:
+        stream, read = streams[found.stream], ends.stream(found.stream)
+        if read is None or not isinstance(stream.origin, LandedSource):
+            known.append(found)
+            continue
+        made = {stream.key} if key_parts(stream.key) else set[str]()
+        made |= {*key_columns(stream.key)} if stream.key_bytes else set()
+        names = made | {*(column.name for column in read.columns), *read.untyped}
+        known.append(replace(found, columns=tuple(column for column in found.columns if column.name in names)))
+        keys += [name for name in key_columns(stream.key) if name not in names]
+    try:
+        check_sql(pipeline, known)
+    except Refused:
+        return keys or [""]
+    return keys
 
 
 def _swap(store: Store, pipeline: Pipeline) -> SwapAsking | None:
