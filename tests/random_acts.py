@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -23,6 +25,8 @@ from coset.batches.runners.local import Local
 from coset.batches.sweeping import sweep
 from coset.batches.tables.acceptance import accept
 from coset.batches.tables.compaction import compact
+from coset.batches.tables.first_rows import first_rows
+from coset.batches.tables.others import stopping
 from coset.testing.runs import Trial
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -40,10 +44,11 @@ from spark_jobs.engine import heavy_keys, relations
 from spark_jobs.engine.relations import Relations
 from spark_jobs.tables.table_schema import folder
 
+MOST, LAKE = 1_000_000, "lake"
 # What becomes of a batch, and what is done after it: some of it from one of the first batches on.
 WAYS = ("", "", "in parts", "in parts", "in parts", "split", "killed", "given up")
 BACKFILLS = ("backfill", "undo", "redo", "part", "part", "cancel", "stop", "stop")
-DEEDS = ("", "", "compact", "sweep", "lose", "touch", *BACKFILLS)
+DEEDS = ("", "", "compact", "sweep", "lose", "touch", "alter", "alter", "restore", *BACKFILLS)
 # What may be asked about once something was done to the batches or tables that it is about.
 _ABOUT = {Kind.TABLE_QUERY, Kind.TABLE_BEGINS, Kind.STATE_BEGINS, Kind.STATE_CHANGED}
 # Why batches cannot be exchanged of which others put rows together, and that later ones went on from.
@@ -64,6 +69,17 @@ def all_names(place: Trial) -> tuple[str, ...]:
     """All that may be asked about by name."""
     kept = [step.name for step in place.pipeline.steps if step.state]
     return (*kept, *(write.table for write in place.pipeline.writes))
+
+
+@contextmanager
+def following(place: Trial, follows: bool) -> Iterator[None]:
+    """Where Iceberg tables follow: in a catalogue in the folder of the store."""
+    folder, named = place.root.removeprefix("file://"), f"PYICEBERG_CATALOG__{LAKE.upper()}"
+    said = {"COSET_ICEBERG": f"{LAKE}.shop", f"{named}__URI": f"sqlite:///{folder}/lake.db"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (said | {f"{named}__WAREHOUSE": f"{place.root}/lake"}).items() if follows else ():
+            patch.setenv(name, value)
+        yield
 
 
 @contextmanager
@@ -112,7 +128,11 @@ def done(place: Trial, deed: str, number: int, touched: Collection[str]) -> set[
         case "lose":
             _lose(place, store, random.Random(number))
         case "touch":
-            _touch(place, store)
+            _altered(place, store, lambda table: table.update(updates={"n": "n"}, predicate="i % 2 = 0"))
+        case "alter":
+            _altered(place, store, _other_values)
+        case "restore":
+            _altered(place, store, _other_values, back=True)
         case _:
             return _backfilled(place, store, what, int(first), number, touched)
     return set()
@@ -135,14 +155,46 @@ def _lose(place: Trial, store: Store, chance: random.Random) -> None:
     assert all(store.head(path) for path in kept)
 
 
-def _touch(place: Trial, store: Store) -> None:
-    """Others write some rows again as they are, which somebody accepts."""
-    for write in place.pipeline.writes:
-        where = folder(store, write.table).removeprefix("file://")
-        if DeltaTable.is_deltatable(where):
-            table = DeltaTable(where)
-            table.update(updates={"n": "n"}, predicate="i % 2 = 0")
-            accept(store, write.table, table.version(), who="me", why="as it was")
+def _altered(place: Trial, store: Store, alter: Callable[[DeltaTable], object], *, back: bool = False) -> None:
+    """Others change tables, which the next batch would be refused for; somebody accepts it, or takes it `back`."""
+    writes = {write.table: write for write in place.pipeline.writes}
+    there = {table: folder(store, table).removeprefix("file://") for table in writes}
+    for name, where in there.items():
+        # The rows of a changelog are no values.
+        if not DeltaTable.is_deltatable(where) or (alter is _other_values and name.startswith("c_")):
+            continue
+        table = DeltaTable(where)
+        version, rows = table.version(), rows_of(store, [name])
+        alter(table)
+        refused = stopping(store, place.pipeline.name, [writes[name]])
+        assert {finding.kind for finding in refused} == ({Kind.TABLE_CHANGED} if table.version() > version else set())
+        if back and refused:
+            table.restore(version)
+            assert stopping(store, place.pipeline.name, [writes[name]]) == ()
+            assert rows_of(store, [name]) == rows
+        elif refused:
+            accept(store, name, table.version(), who="me", why="as it was")
+
+
+def _other_values(table: DeltaTable) -> None:
+    table.update(updates={"n": "n + 100"}, predicate="i % 3 = 0")
+    table.delete("i % 5 = 1")
+
+
+def rows_of(store: Store, tables: Iterable[str]) -> dict[str, Counter[str]]:
+    """The rows of these tables, as texts of their values."""
+    found = {table: first_rows(store, table, MOST) for table in tables}
+    return {table: texts_of(rows.rows) for table, rows in found.items() if rows}
+
+
+def texts_of(rows: pa.Table) -> Counter[str]:
+    """Rows as texts of their values."""
+    return Counter(map(_text, rows.to_pylist()))
+
+
+def _text(row: Mapping[str, object]) -> str:
+    """Without what is missing: who takes a backfill back keeps its columns."""
+    return str(sorted((name, value) for name, value in row.items() if value is not None))
 
 
 def _backfilled(
@@ -159,9 +211,11 @@ def _backfilled(
         if not _is_in_the_way(refusal, anywhere=bool(touched) or what == "part"):
             raise
         return None
+    rows = [rows_of(store, tables := [write.table for write in place.pipeline.writes])]
     match what:
         case "cancel":
             actions.cancel(place.pipeline, store, backfill, "nobody wants it")
+            assert rows_of(store, tables) == rows[0]
             return set()
         case "stop":
             _stopped(lambda: actions.swap(store, backfill, found.digest, ""), number % 3)
@@ -170,9 +224,12 @@ def _backfilled(
         case _:
             actions.swap(store, backfill, found.digest, "")
     if what in {"undo", "redo"}:
+        rows.append(rows_of(store, tables))
         actions.undo(store, backfill, "")
+        assert rows_of(store, tables) == rows[0]
     if what == "redo":
         actions.swap(store, backfill, actions.review(store, backfill).digest, "")
+        assert rows_of(store, tables) == rows[1]
     return named if what != "undo" else set()
 
 

@@ -23,10 +23,13 @@ from decimal import Decimal
 import duckdb
 
 from coset.batches.backfills import swaps
-from coset.batches.tables.first_rows import first_rows
+from coset.batches.tables.first_rows import first_rows, in_order
+from coset.batches.tables.iceberg import follow
+from coset.sources.iceberg.named_catalogue import catalogue
 from coset.testing.runs import Landed, Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.explain.table_query import table_query
@@ -37,13 +40,25 @@ from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.model.table_mode import Mode
 from partitioning.values import replace
-from tests.random_acts import BACKFILLS, DEEDS, WAYS, all_names, asking, done, run
-from tests.random_steps import AS_SQL, KEPT, TWICE, VALUES, Writer
+from tests.random_acts import (
+    BACKFILLS,
+    DEEDS,
+    LAKE,
+    MOST,
+    WAYS,
+    all_names,
+    asking,
+    done,
+    following,
+    rows_of,
+    run,
+    texts_of,
+)
+from tests.random_steps import AS_SQL, DELETES, KEPT, TWICE, VALUES, Writer
 
 # A row as texts.
 _Row = tuple[str, ...]
 _BEGIN = datetime.fromisoformat("2026-11-01")
-_MOST = 1_000_000
 # The batch that is the first of the pipeline as it is later.
 _LATER = 3
 
@@ -64,7 +79,8 @@ class Arriving:
 class History:
     """A pipeline as lines of code, and its batches. Tables of the flows that are `late` are added after two batches, or
     are left out of the second one alone if they are `away`. Streams have so many more partitions then as have `grown`,
-    and a line may be `edited`, to another, by which batches may be `corrected` before the next one."""
+    and a line may be `edited`, to another, by which batches may be `corrected` before the next one. Iceberg tables may
+    be `followed` by: they have the same rows after each batch and deed."""
 
     lines: tuple[str, ...]
     batches: tuple[Arriving, ...]
@@ -73,6 +89,7 @@ class History:
     edited: tuple[str, str] | None = None
     away: bool = False
     corrected: bool = False
+    followed: bool = False
 
     def __str__(self) -> str:
         """As code: what arrives is a comment, as far as it is short."""
@@ -83,6 +100,7 @@ class History:
         later = [f"# {'away' if self.away else 'later'}: {', '.join(sorted(self.late))}; {self.grown} more partitions"]
         later += ["# later: all batches are backfilled first"] * self.corrected
         later += [f"# later: {self.edited[1]}"] if self.edited else []
+        later += ["# Iceberg tables follow"] * self.followed
         return "\n".join(["pipeline = Pipeline('p')", *self.lines, *later, *(f"# {one}" for one in said)])
 
     def lines_of(self, batch: int) -> tuple[str, ...]:
@@ -163,16 +181,16 @@ def history(seed: int, *, wide: bool = False) -> History:
 
 def kept(seed: int) -> History:
     """Four batches of a pipeline with all that steps keep, of which one is edited, and something that is done after
-    each."""
+    each: after the third, which few keys come in, all are backfilled."""
     chance, ids, edited = random.Random(f"{seed} kept"), iter(range(1_000_000)), KEPT[2]
     batches = tuple(_arriving(chance, batch, ["s0", "u0"], set(), ids) for batch in range(4))
     of = _widened(History(KEPT, batches), chance)
-    deeds = [
-        "",
-        *(f"{deed} {chance.randrange(3)}" * (deed in BACKFILLS) or deed for deed in chance.sample(DEEDS[2:], 3)),
-    ]
+    before, behind = (f"{deed} {chance.randrange(3)}" * (deed in BACKFILLS) or deed for deed in chance.sample(DEEDS, 2))
+    deeds = "", before, chance.choice(("backfill 0", "redo 0", "undo 0", "stop 0")), behind
     batches = tuple(replaced(each, after=deed) for each, deed in zip(of.batches, deeds, strict=True))
-    return replaced(of, batches=batches, edited=(edited, edited.replace("<> 0", "<> 1")))
+    few = replaced(batches[2], records={name: rows[:2] for name, rows in batches[2].records.items()})
+    edits = edited, edited.replace("<> 0", "<> 1")
+    return replaced(of, batches=(*batches[:2], few, batches[3]), edited=edits, followed=seed % 3 == 0)
 
 
 def _widened(of: History, chance: random.Random) -> History:
@@ -181,6 +199,8 @@ def _widened(of: History, chance: random.Random) -> History:
     late = any("late=" in line for line in of.lines)
     edited = _edited(chance, of.lines) if chance.random() < 0.6 else None
     batches, sources = list[Arriving](), {_made_by(line) for line in of.lines if "pipeline.cdc" in line}
+    # A table that has no such condition would have rows without values.
+    deleting = {_made_by(line) for line in of.lines if DELETES in line or "pipeline.stream(" in line} | sources
     # What is merged, or goes on as its own input, has the same columns.
     grows = chance.random() < 0.3 and not re.search(r"merge\(| = \w+\.combine\(", "\n".join(of.lines))
     for number, each in enumerate(of.batches):
@@ -188,6 +208,8 @@ def _widened(of: History, chance: random.Random) -> History:
         records = {
             name: [
                 _odd(chance, row, late, seen, name in sources, more=more and name == "s0")
+                if seen == 0 or name not in deleting or chance.random() < (0.95 if name.startswith("s") else 0.85)
+                else _tombstone(row, name in sources)
                 for seen, row in enumerate(rows)
             ]
             for name, rows in each.records.items()
@@ -196,7 +218,8 @@ def _widened(of: History, chance: random.Random) -> History:
         after += f" {chance.choice((0, 0, 1, 2))}" * (after in BACKFILLS)
         batches.append(replaced(each, records=records, after=after, way=way))
     away, corrected = bool(of.late) and chance.random() < 0.4, edited is not None and chance.random() < 0.3
-    return replaced(of, batches=tuple(batches), edited=edited, away=away, corrected=corrected)
+    followed = chance.random() < 0.3
+    return replaced(of, batches=tuple(batches), edited=edited, away=away, corrected=corrected, followed=followed)
 
 
 def _odd(
@@ -216,6 +239,11 @@ def _odd(
     return kept
 
 
+def _tombstone(row: Mapping[str, object], of_source: bool) -> dict[str, object]:
+    """A record that has a key alone, by which its row is deleted."""
+    return dict.fromkeys(row) | {"k": row["k"]} | ({"_deleted": True} if of_source else {})
+
+
 # What is changed in a line, and to what.
 _EDITS = (
     (r"n % 3 <> (\d)", ("0", "1", "2")),
@@ -231,7 +259,7 @@ _EDITS = (
     (r"n % (\d) AS odd", ("2", "3")),
     (r"repartition\((\d)", ("2", "4")),
     (r"(, running=True)", ("",)),
-    (r"deletes=\"n % (\d) = 0\"", ("3", "4")),
+    (r"deletes=\"n % (\d) = 0", ("3", "4")),
     (r"(, kept=True|, updates=\"beside\")", ("",)),
     (r"^f\d+ = [suf]\d+(\.)", ('.filter("n % 7 IS DISTINCT FROM 1", name="INSERTED").',)),
     (r"^f\d+ = ([suf]\d+)\.", ("s0", "s1", "f0", "f1", "f2")),
@@ -363,7 +391,7 @@ def check(of: History, compared: Compared) -> None:
     pipeline, lines = made(of.lines_of(1))
     if not pipeline.writes:
         return
-    with Trial.made(pipeline) as place:
+    with Trial.made(pipeline) as place, following(place, of.followed):
         going = _Going(of, compared, place, lines)
         for number, arriving in enumerate(of.batches, 1):
             going.land(number, arriving)
@@ -383,7 +411,8 @@ def check(of: History, compared: Compared) -> None:
 @dataclass
 class _Going:
     """A history while it goes on. Tables that are `lacking` something, or are `waiting` for a batch of what is new, are
-    not compared; others have `touched` some."""
+    not compared; others have `touched` some, and `altered` some: by how many each row is there more often than in the
+    query. A table that is appended to has that until something is `exchanged`."""
 
     of: History
     compared: Compared
@@ -393,6 +422,8 @@ class _Going:
     lacking: set[str] = field(default_factory=set)
     waiting: frozenset[str] = frozenset()
     touched: set[str] = field(default_factory=set)
+    altered: dict[str, Counter[_Row]] = field(default_factory=dict)
+    exchanged: bool = False
 
     def __post_init__(self) -> None:
         self._new = {f"{kind}_{name}" for name in self.of.late for kind in "tcr"} | self.of.reached
@@ -413,7 +444,7 @@ class _Going:
         edited = of.edited is not None and later
         if of.corrected and edited and done(self.place, "backfill 0", number, self.touched) is not None:
             self.compared.after["corrected"] += 1
-            self.lacking = self._uncounted()
+            self._made_anew()
         self.lacking |= _run(self.place, arriving, self._new if later and (edited or of.away) else frozenset())
         # An edited line waits for a batch.
         self.waiting = (of.reached if edited else self.waiting) if _published(self.place) == last else frozenset()
@@ -442,22 +473,33 @@ class _Going:
     def compare(self, number: int) -> None:
         """Hold the tables against their queries."""
         so_far = replaced(self.of, batches=self.of.batches[:number])
-        _compare(self.place, self.compared, self.of_batches, so_far, self.lacking | self.waiting)
+        _compare(self, so_far)
 
     def do(self, number: int, deed: str) -> None:
         """Do something after a batch, and compare unless that stopped half way."""
+        store, tables = store_at(self.place.root), [write.table for write in self.place.pipeline.writes]
+        before = {table: _there(store, table) for table in tables if deed == "alter"}
         named = done(self.place, deed, number, self.touched)
         self.compared.after[f"{deed.partition(' ')[0]}{' in vain' * (named is None)}"] += 1
         if named is None:
             return
-        if deed == "touch":
-            self.touched = {write.table for write in self.place.pipeline.writes}
+        if deed in {"touch", "alter", "restore"}:
+            self.touched = {*tables}
+        for table, were in before.items():
+            self.altered.setdefault(table, Counter()).update(_there(store, table))
+            self.altered[table].subtract(were)
+        self.exchanged |= deed.partition(" ")[0] in {"backfill", "redo", "stop", "part"}
         if deed in {"backfill 0", "redo 0", "stop 0"}:
-            self.lacking, self.waiting = self._uncounted(), frozenset()
+            self._made_anew()
         elif named:
             self.lacking |= named | self._new
-        if swaps.half(store_at(self.place.root), self.place.pipeline.name) is None:
+        if swaps.half(store, self.place.pipeline.name) is None:
             self.compare(number)
+
+    def _made_anew(self) -> None:
+        """All batches were made again."""
+        self.lacking, self.waiting, self.exchanged = self._uncounted(), frozenset(), False
+        self.altered.clear()
 
     def _uncounted(self) -> set[str]:
         """The tables with rows of batches that nobody counted, as a backfill made them by what is new."""
@@ -511,20 +553,17 @@ def _run_asking(place: Trial, arriving: Arriving, named: tuple[str, ...]) -> Non
         run(place, arriving.way, settings, twice=arriving.twice)
 
 
-def _compare(
-    place: Trial,
-    compared: Compared,
-    of_batches: dict[str, dict[int, list[_Row]]],
-    so_far: History,
-    lacking: Collection[str],
-) -> None:
-    """Hold each table that is not `lacking` something against its query; one whose rows are of a batch against those of
-    its batches `of_batches`."""
+def _compare(going: _Going, so_far: History) -> None:
+    """Hold each table that is not lacking something against its query; one whose rows are of a batch against those of
+    its batches."""
+    place, compared = going.place, going.compared
     store, means = store_at(place.root), meanings(place.pipeline.graph)
     plan = Ledger(store, place.pipeline.name).standing().published
     assert plan is not None
+    if so_far.followed:
+        _compare_followed(place, plan, so_far)
     # Nothing may have come since a table was added.
-    written = {write.declared.table for write in plan.writes()} - {*lacking}
+    written = {write.declared.table for write in plan.writes()} - going.lacking - going.waiting
     for write in (write for write in place.pipeline.writes if write.table in written):
         if write.table.startswith("c_"):
             _compare_log(place, plan, write.table, so_far)
@@ -535,20 +574,34 @@ def _compare(
         compared.tables[f"{means[write.table].rows}{', a batch at a time' * is_one_batch}"] += 1
         if not is_query and not is_one_batch:
             continue
-        there = first_rows(store, write.table, _MOST)
+        published = _there(store, write.table)
         with duckdb.connect() as alone:
             right = _texts(alone.sql(query))
-            published = _texts(alone.from_arrow(there.rows)) if there else []
         if is_one_batch and write.mode is Mode.APPEND:
             # What arrived may have made no batch.
-            of_batches.setdefault(write.table, {})[plan.batch] = right
-            right = [row for rows in of_batches[write.table].values() for row in rows]
-        if Counter(right) != Counter(published):
-            missing, more = Counter(right) - Counter(published), Counter(published) - Counter(right)
+            going.of_batches.setdefault(write.table, {})[plan.batch] = right
+            right = [row for rows in going.of_batches[write.table].values() for row in rows]
+        altered = going.altered.get(write.table, Counter())
+        more = Counter(published)
+        more.subtract(right)
+        stays = write.mode is Mode.APPEND and not going.exchanged
+        if any(
+            count != altered[row] if stays else not min(0, altered[row]) <= count <= max(0, altered[row])
+            for row, count in (more | altered if stays else more).items()
+        ):
+            right = [*(Counter(right) + altered).elements()]
+            missing, more = Counter(right) - published, published - Counter(right)
             raise Differs(
                 f"{write.table} after batch {plan.batch}\n{so_far}\n\n{query}\n"
                 f"missing: {sorted(missing)[:5]}\ntoo many: {sorted(more)[:5]}"
             )
+
+
+def _there(store: Store, table: str) -> Counter[_Row]:
+    """The rows of a table."""
+    there = first_rows(store, table, MOST)
+    with duckdb.connect() as alone:
+        return Counter(_texts(alone.from_arrow(there.rows)) if there else [])
 
 
 def _query_of(pipeline: Pipeline, plan: Plan, table: str) -> str:
@@ -557,7 +610,7 @@ def _query_of(pipeline: Pipeline, plan: Plan, table: str) -> str:
 
 def _compare_log(place: Trial, plan: Plan, table: str, so_far: History) -> None:
     """Raise Differs if a changelog does not add up to its query."""
-    query, there = _query_of(place.pipeline, plan, table), first_rows(store_at(place.root), table, _MOST)
+    query, there = _query_of(place.pipeline, plan, table), first_rows(store_at(place.root), table, MOST)
     sums = "sum(CASE _change_type WHEN 'insert' THEN 1 ELSE -1 END)"
     with duckdb.connect() as alone:
         right = Counter(_texts(alone.sql(query).project(VALUES)))
@@ -571,6 +624,21 @@ def _compare_log(place: Trial, plan: Plan, table: str, so_far: History) -> None:
             f"{table} after batch {plan.batch}\n{so_far}\n\n{query}\n"
             f"right: {sorted(right - published)[:5]}\ntoo many: {sorted(published - right)[:5]}"
         )
+
+
+def _compare_followed(place: Trial, plan: Plan, so_far: History) -> None:
+    """Raise Differs if an Iceberg table has other rows than the table that it follows."""
+    store = store_at(place.root)
+    follow(store, place.pipeline.name)
+    for table in (write.declared.table for write in plan.writes()):
+        # What delta-rs updates has views of texts, which `to_arrow` does not put together with others.
+        read = catalogue(LAKE).load_table(f"shop.{table}").scan().to_arrow_batch_reader()
+        right, rows = rows_of(store, [table]).get(table, Counter()), texts_of(in_order(read, MOST, ()))
+        if right != rows:
+            raise Differs(
+                f"{table} in Iceberg after batch {plan.batch}\n{so_far}\n\n"
+                f"missing: {sorted(right - rows)[:5]}\ntoo many: {sorted(rows - right)[:5]}"
+            )
 
 
 def _texts(rows: duckdb.DuckDBPyRelation) -> list[_Row]:
@@ -602,6 +670,8 @@ def _less(of: History) -> Iterator[History]:
         yield replaced(of, batches=of.batches[:-1])
     if of.late or of.grown:
         yield replaced(of, late=frozenset(), grown=0)
+    if of.followed:
+        yield replaced(of, followed=False)
     if of.edited or of.away:
         yield replaced(of, edited=None, away=False, corrected=False)
     for number, arriving in enumerate(of.batches):

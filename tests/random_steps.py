@@ -17,6 +17,8 @@ SUMS = (
 )
 # Sums of decimals are exact.
 CAST = 'cast={"c": "DECIMAL(18,2)"}'
+# Also of tombstones.
+DELETES = "n % 4 = 0 OR i IS NULL"
 
 
 # The formats of keys that are no texts.
@@ -39,6 +41,8 @@ class Writer:
 
     def __init__(self, chance: random.Random, *, wide: bool = False) -> None:
         self._chance, self._wide = chance, wide
+        # What meets lies in as many parts as divide all of these.
+        self._counts = (1, 2, 4, 4, 6) if wide else (1, 2, 3, 4, 5)
         self._made: dict[str, Made] = {}
 
     def lines(self) -> Iterator[str]:
@@ -47,17 +51,17 @@ class Writer:
             nulls = ', null_keys="drop"' if chance.random() < 0.3 else ""
             self._made[name := f"s{number}"] = Made("k")
             nulls += ", late=timedelta(days=3)" if self._wide and chance.random() < 0.4 else ""
-            said = f'"{name}", key="k", partitions={chance.randint(1, 5)}, source="s3://lake", {CAST}, time="t"{nulls}'
-            yield f"{name} = pipeline.stream({said})"
+            said = f'"{name}", key="k", partitions={chance.choice(self._counts)}, source="s3://lake", {CAST}, time="t"'
+            yield f"{name} = pipeline.stream({said}{nulls})"
         for number in range(chance.randint(0, 2)):
-            deletes = ', deletes="n % 4 = 0"' if chance.random() < 0.6 else ""
+            deletes = f', deletes="{DELETES if self._wide else "n % 4 = 0"}"' if chance.random() < 0.6 else ""
             kept = ", kept=True" if chance.random() < 0.6 else ""
             self._made[name := f"u{number}"] = Made("k", unique=True, timed=False)
             if self._wide and chance.random() < 0.3:
-                said = f'"{name}", key="k", key_format="string", partitions={chance.randint(1, 5)}, source="s3://lake"'
+                said = f'"{name}", key="k", key_format="string", partitions={chance.choice(self._counts)}, source="s3://lake"'
                 yield f"{name} = pipeline.cdc({said}, columns={_COLUMNS})"
                 continue
-            said = f'"{name}", key="k", partitions={chance.randint(1, 5)}, source="s3://lake", {CAST}'
+            said = f'"{name}", key="k", partitions={chance.choice(self._counts)}, source="s3://lake", {CAST}'
             yield f"{name} = pipeline.table({said}{deletes}{kept})"
         for number in range(chance.randint(2, 10)):
             # What was made last is followed most.
@@ -337,8 +341,8 @@ def _corrected(writer: Writer, one: str, name: str) -> Step:
 
 # A pipeline with all that steps keep.
 KEPT = (
-    f's0 = pipeline.stream("s0", key="k", partitions=3, source="s3://lake", {CAST}, time="t", late=timedelta(days=3))',
-    f'u0 = pipeline.table("u0", key="k", partitions=2, source="s3://lake", {CAST}, deletes="n % 4 = 0", kept=True)',
+    f's0 = pipeline.stream("s0", key="k", partitions=6, source="s3://lake", {CAST}, time="t", late=timedelta(days=3))',
+    f'u0 = pipeline.table("u0", key="k", partitions=3, source="s3://lake", {CAST}, deletes="{DELETES}", kept=True)',
     'f0 = s0.filter("n % 3 <> 0", name="f0")',
     'f1 = f0.latest("(t, i)", name="f1")',
     """f2 = f1.join(u0, "f1.n, f1.b, u0.i", how="left", name="f2").rekey("x", sql="coalesce(b, '')", name="f2r")""",
