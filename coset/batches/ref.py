@@ -12,7 +12,8 @@ from partitioning.documents.store import Store
 from partitioning.model.backfill import Swap
 from partitioning.model.plan import Plan
 
-if TYPE_CHECKING:  # it imports Delta's library
+if TYPE_CHECKING:  # they import pandas and Delta's library
+    from coset.batches.auditing.audit_tables import Audit
     from coset.batches.tables.logs import Logs
 
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:  # it imports Delta's library
 class HandedOver:
     """What a step of a batch hands over to those that follow it in the same process.
 
-    The `audited` attempt is open and all its receipts fit the plan. The files of the `checked` attempt are in the store
-    as its receipts say; tables were as in the `logs`. All swaps that are `decided` are carried out.
+    The `audited` attempt is open and all its receipts fit the plan; the `audit` is of it. The files of the `checked`
+    attempt are in the store as its receipts say; tables were as in the `logs`. All swaps that are `decided` are carried
+    out.
     """
 
     audited: int | None = None
+    audit: Audit | None = None
     checked: int | None = None
     logs: Logs | None = None
     decided: Sequence[Swap] | None = None

@@ -159,7 +159,7 @@ def audit(batch: BatchRef) -> str:
         emitting.tell_failure(ledger, planned, attempt, Outcome.FAILED, closed)
         raise refusal
     tables = audit_of(ledger, planned, attempt, read)
-    batch.handed.audited = attempt
+    batch.handed.audited, batch.handed.audit = attempt, tables
     reported.done(ledger, planned, Part.AUDIT, began, attempt)
     coverage = tables.coverage
     # Beside the planned records tasks take what steps kept, and what others gave them.
@@ -199,7 +199,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
         number = ledger.attempt(planned.batch)
     refuse(replaced_state(ledger, planned))
     attempt = Attempt(ledger, planned, number)
-    tables = load(ledger, planned, attempt.number)
+    tables = batch.handed.audit or load(ledger, planned, attempt.number)
     logs = Logs()
     before = continuity(ledger, planned, logs)
     of_tables = {
