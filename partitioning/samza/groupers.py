@@ -1,6 +1,6 @@
 """Samza's groupings and groupers, for people who come from Samza: the same tasks in the same groups as there.
 
-Nothing is planned by the groupings. What they do to keys, and what Coset does instead, is in `docs/internals/samza.md`.
+Nothing is planned by the groupings. docs/guide/coming-from.md says what they do to keys, and what Coset does instead.
 Name a grouper by import path, as `partitioning.samza.groupers:group_by_container_count`. Containers are task groups;
 tasks go by the text of their names, so that `views/10` is before `views/2`.
 

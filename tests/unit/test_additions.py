@@ -93,7 +93,7 @@ def test_the_pages_on_pipelines_and_runners_have_a_row_for_each() -> None:
         name for name, each in methods if name[0] != "_" and each.__annotations__["return"] in ("Flow", "Self", "None")
     }
     assert set(re.findall(r"^\| `(\w+)\(", _section("pipelines", "Steps"), re.M)) == steps
-    page = (DOCS / "internals" / "runners.md").read_text()
+    page = (DOCS / "internals" / "runners.md").read_text().partition("\n## ")[0]
     assert set(re.findall(r"^\| `([a-z][a-z-]*)` \|", page, re.M)) == set(RunnerKind)
 
 
