@@ -109,7 +109,7 @@ def _section(page: str, heading: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "named", [r"(state|keeps|step)\.gap\b|\bgap: (timedelta\b|int = 0)", r"(?i)few_?nulls|Kind\.NULLS"]
+    "named", [r"(?s)\A(?=.*\bsessions?\b).*\bgap\b", r"(?i)few_?nulls|Kind\.NULLS"]
 )
 def test_an_option_of_a_step_and_an_expectation_stand_in_few_files(named: str) -> None:
     rooms = ("partitioning", "coset", "spark_jobs", "expectations")
