@@ -29,7 +29,6 @@ from partitioning.model.read_ends import End, Ends, StreamProgress
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Stream
 from partitioning.model.watermarks import LatestTimes, Watermark
-from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import watermarks, with_watermarks
 from partitioning.values import Value, replace
 
@@ -52,7 +51,7 @@ def followed(ledger: Ledger, plan: Plan) -> pd.DataFrame:
         published = ledger.published_before(plan.batch)
         source, before = _source(ledger, published) if published else (ledger, None)
         known = watermarks(plan.streams, before, _counted(source, before) if before else (), plan.as_of)
-        planned = graph_of(plan)
+        planned = plan.graph
         by_plan = dict((*_times(plan.watermarks), *_passed(planned)))
         by_ledger = dict((*_times(known), *_passed(with_watermarks(planned, known, before))))
         rows = [

@@ -38,7 +38,6 @@ from partitioning.model.journal import Part, as_time
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt, shortages
 from partitioning.model.verdict import Commit, Decision, Outcome, Verdict, outcome_of_batch, outcome_of_check
-from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, markdown, size
 from partitioning.texts import in_markdown
 from spark_jobs.engine.occasions import now
@@ -277,7 +276,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
             seen = broker_gaps(planned, tables["coverage"])
             sections = [
                 _coverage(tables["coverage"]),
-                *watermarks_section(planned.watermarks, graph_of(planned)),
+                *watermarks_section(planned.watermarks, planned.graph),
                 *apart,
                 *missing(planned, seen),
                 *doubles(planned),

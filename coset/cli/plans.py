@@ -36,7 +36,6 @@ from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
-from partitioning.planning.origins import graph_of
 from partitioning.values import replace
 
 
@@ -160,7 +159,7 @@ def _shown(
     if form.when:
         came = MarkedBatch(f"batch {before.batch}", before.watermarks) if before else None
         this = MarkedBatch(f"batch {plan.batch}", plan.watermarks)
-        sections += (when_section(form.when, list(coming(graph_of(plan), form.when, came, this)), came, this),)
+        sections += (when_section(form.when, list(coming(plan.graph, form.when, came, this)), came, this),)
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
     text: tuple[Block, ...] = (
         *([f"{sentence}.", ""] if sentence else []),

@@ -11,7 +11,7 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import PlannedStream, StateInput
 from partitioning.model.streams import renamed
 from partitioning.planning.beginnings import Beginning, beginnings, mixing
-from partitioning.planning.origins import graph_of, said
+from partitioning.planning.origins import said
 from partitioning.sections import many, size
 from partitioning.values import Value, replace
 
@@ -35,8 +35,8 @@ def state_changes(before: Plan, now: Plan) -> Iterator[StateChange]:
     changed, or continue from other columns or under another name."""
     written = {write.declared.table: None for write in before.writes()}
     engine = now.planned_for if now.planned_for.was == before.planned_for.version else None
-    found = {each.step: each for each in mixing(graph_of(now), graph_of(before), engine)}
-    found |= {each.step: each for each in beginnings(graph_of(now), graph_of(before), written)}
+    found = {each.step: each for each in mixing(now.graph, before.graph, engine)}
+    found |= {each.step: each for each in beginnings(now.graph, before.graph, written)}
     reads = {read.step: read for stage in now.stages for read in stage.inputs if isinstance(read, StateInput)}
     asked = {*now.anew, *now.on}
     changed = [read.step for read in reads.values() if read.changes or read.was]

@@ -22,7 +22,6 @@ from partitioning.model.reasons import OwnTasks
 from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedStream, ResultInput, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
-from partitioning.planning.origins import graph_of
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
 from partitioning.values import replace
 
@@ -41,7 +40,7 @@ def explain(
     say how much they leave out.
     """
     groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
-    difference, graph = diff(previous, plan) if previous else None, graph_of(plan)
+    difference, graph = diff(previous, plan) if previous else None, plan.graph
     return (
         *(states_section(difference.states) if difference else ()),
         _streams(plan, records),
@@ -306,7 +305,7 @@ def _results(plan: Plan) -> Section:
         for write in plan.writes()
     ]
     columns = ("table", "step", "mode", "rows it has", "columns", "lineage", "expectations")
-    means = meanings(graph_of(plan))
+    means = meanings(plan.graph)
     means_what = (
         f"{table}: its rows are {rows_are(said)}; `explain --query {table}` prints their query."
         for table, said in means.items()

@@ -17,7 +17,6 @@ from partitioning.model.stage_inputs import ExchangeInput, StateInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.task_engine import Differs, OtherAnswer
 from partitioning.model.watermarks import EventTime
-from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, percent
 from partitioning.values import Value
 
@@ -146,7 +145,7 @@ def surprises_section(plan: Plan, last: Statistics | None, shown: Shown = Shown(
 
 
 def _not_queries(plan: Plan) -> Iterator[NotItsQuery]:
-    graph = graph_of(plan)
+    graph = plan.graph
     steps = {step.name: step for step in graph.steps}
     for table, means in meanings(graph).items():
         if means.rows is RowKind.PARTLY:

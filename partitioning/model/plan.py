@@ -15,7 +15,7 @@ from msgspec import UNSET, field
 from partitioning.imports import is_import_path
 from partitioning.model.allowance import Allowance
 from partitioning.model.gaps import Gap
-from partitioning.model.graph import Step, Write
+from partitioning.model.graph import Graph, Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import Placement
 from partitioning.model.private import private_names
@@ -245,6 +245,17 @@ class Plan(Document, frozen=True, omit_defaults=True):
     commits: dict[str, str] = field(default_factory=dict)
     engine: Engine | None = None
     accepted: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph that it has in its stages."""
+        return Graph(
+            tuple(stream.declared for stream in self.streams),
+            tuple(step for stage in self.stages if not stage.repeats for step in stage.steps),
+            tuple(write.declared for write in self.writes()),
+            {stream.name: stream.names for stream in self.streams},
+            self.code,
+        )
 
     @cached_property
     def ends(self) -> Ends:

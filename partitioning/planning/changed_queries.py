@@ -25,8 +25,6 @@ from partitioning.planning.origins import (
     Change,
     Origins,
     StepOrigin,
-    graph_of,
-    items,
     over,
     said,
     step_of,
@@ -34,6 +32,7 @@ from partitioning.planning.origins import (
     with_known_code,
 )
 from partitioning.planning.returned import Earlier, Holds, above, goes_on, with_streams
+from partitioning.planning.step_texts import items
 from partitioning.sections import many
 from partitioning.values import Value, replace
 
@@ -62,7 +61,7 @@ def added_tables(
     `rows` are the row counts of the tables that there are. A table that was left out lacks nothing if no record that
     it comes from was taken meanwhile.
     """
-    before = graph_of(published)
+    before = published.graph
     kept = {step.name for step in before.steps if step.state}
     there, still = {write.table: write.mode for write in before.writes}, {write.table for write in now.writes}
     for write in now.writes:
@@ -108,7 +107,7 @@ def _wrote(write: Write, now: Graph, published: Plan, earlier: Earlier) -> int |
     """The last batch that wrote the same to a table."""
     plan = earlier(published.batch)
     while plan is not None:
-        before = graph_of(plan)
+        before = plan.graph
         if was := next((each for each in before.writes if each.table == write.table), None):
             were, are = map(Origins, with_known_code(before, now))
             same = were.of(was.step).identity == are.of(write.step).identity
@@ -159,7 +158,7 @@ def changed_queries(
     something if `steps_ask`. A stream that no batch read
     is no change, nor is one that was away and of which nothing is lost.
     """
-    before, graph = with_known_code(graph_of(shown), now.graph)
+    before, graph = with_known_code(shown.graph, now.graph)
     now = replace(now, graph=graph)
     were, there = Origins(before), {write.declared.table: write for write in shown.writes()}
     were_keeping = {step.name: step for step in before.steps if step.state}
@@ -196,7 +195,7 @@ def changed_queries(
 
 def changed_since(now: Graph, shown: Plan) -> Iterator[Change]:
     """What changed in the queries of the tables that a plan's batch wrote, whether or not anything of it is asked."""
-    before, graph = with_known_code(graph_of(shown), over(now, shown.streams))
+    before, graph = with_known_code(shown.graph, over(now, shown.streams))
     were, are = Origins(before), Origins(graph)
     there = {write.table: write.step for write in before.writes}
     for write in graph.writes:

@@ -10,9 +10,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from partitioning.model.graph import KeptChange, Op, StateSpec, Step, list_items, quote
+from partitioning.model.graph import KeptChange, Op, Step, list_items, quote
 from partitioning.model.streams import Column
-from partitioning.planning.origins import Change, Origins, alike, items, told_changes
+from partitioning.planning.origins import Change, Origins, told_changes
+from partitioning.planning.step_texts import alike, items
 
 # The rows that a step with a time keeps have the values of its expressions in these columns.
 IDENTITY = "@identity"
@@ -34,7 +35,7 @@ def windows_of(step: Step) -> str | None:
     >>> keeps = StateSpec("SELECT …", 3_899_999_999, waits=3_599_999_999)
     >>> windows_of(Step("hours.s", Op.RECENT, ("s",), "", of, "k", state=keeps))
     '1:00:00 of seen, corrected for 0:05:00'
-    >>> windows_of(Step("prices", Op.RECENT, ("s",), "", (*of, "gone"), "k", state=StateSpec("SELECT …", 1, newest=True)))
+    >>> windows_of(Step("prices", Op.RECENT, ("s",), "", (*of, "gone"), "k", state=StateSpec("SELECT …", newest=True)))
     """
     # Versions may have a time that is written like a window.
     if step.op is not Op.RECENT or not step.state or step.state.waits is None:

@@ -12,7 +12,6 @@ from partitioning.model.graph import Op, Step, state_of
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.beginnings import beginnings
-from partitioning.planning.origins import graph_of
 from partitioning.planning.stages.draft import StateSnapshot
 from partitioning.planning.stages.step_states import States
 from partitioning.sections import many
@@ -56,7 +55,7 @@ def _begun_anew(plan: Plan, published: Plan) -> Iterator[str]:
     """The steps that begin anew as a user asked, and those of the last batch that they replace."""
     yield from plan.anew
     written = dict.fromkeys(write.declared.table for write in plan.writes())
-    for beginning in beginnings(graph_of(plan), graph_of(published), written):
+    for beginning in beginnings(plan.graph, published.graph, written):
         if beginning.step in plan.anew:
             yield beginning.renamed or beginning.step
 

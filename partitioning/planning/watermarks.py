@@ -15,7 +15,7 @@ from partitioning.model.stage_inputs import ExchangeInput, PlannedStream, Result
 from partitioning.model.watermarks import EventTime, LatestTimes, TimePassed, Watermark
 from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.kept_columns import kept_before
-from partitioning.planning.origins import near
+from partitioning.planning.step_texts import near
 from partitioning.values import replace
 
 

@@ -16,7 +16,6 @@ from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.stage_inputs import ExchangeInput, Input, StreamInput
 from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.model.takes import Task
-from partitioning.planning.origins import graph_of
 from partitioning.planning.stages.hot_ranges import LEAST, Unsplit, splittable
 from partitioning.planning.stages.record_ranges import kept_together, leaving, splits_joins
 from partitioning.values import Value
@@ -203,7 +202,7 @@ def _can_be_split(plan: Plan, stage: Stage, key: KeyFigures) -> bool:
     reads = [read for read in stage.inputs if read.name in key.records]
     return bool(reads) and all(
         isinstance(read, StreamInput)
-        and not isinstance(splittable(stage.name, stage.steps, read, graph_of(plan), moved), Unsplit)
+        and not isinstance(splittable(stage.name, stage.steps, read, plan.graph, moved), Unsplit)
         for read in reads
     )
 

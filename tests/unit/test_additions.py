@@ -108,9 +108,7 @@ def _section(page: str, heading: str) -> str:
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
-@pytest.mark.parametrize(
-    "named", [r"(?s)\A(?=.*\bsessions?\b).*\bgap\b", r"(?i)few_?nulls|Kind\.NULLS"]
-)
+@pytest.mark.parametrize("named", [r"(?s)\A(?=.*\bsessions?\b).*\bgap\b", r"(?i)few_?nulls|Kind\.NULLS"])
 def test_an_option_of_a_step_and_an_expectation_stand_in_few_files(named: str) -> None:
     rooms = ("partitioning", "coset", "spark_jobs", "expectations")
     files = [file for room in rooms for file in (DOCS.parent / room).rglob("*.py")]

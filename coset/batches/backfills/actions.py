@@ -49,7 +49,6 @@ from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped,
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.changed_queries import ChangedQuery, unlike_queries
-from partitioning.planning.origins import graph_of
 from partitioning.values import replace
 from spark_jobs.engine.occasions import clock_time
 
@@ -124,7 +123,7 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     last = pairs[-1][1]
     behind = tuple(_unlike_behind(ledger, layers, last))
     for plan, changed in behind:
-        found = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, changed)
+        found = unlike_queries(pipeline.name, last.graph, plan, asked.settings, changed)
         findings.extend(asking_anew(finding, request) for finding in found)
     pairs[-1] = (pairs[-1][0], _as_accepted(last, behind))
     findings.extend(_appended_now(pairs))

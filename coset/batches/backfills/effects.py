@@ -22,7 +22,6 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.receipt import Artefact
 from partitioning.model.table_parts import Buckets, buckets_of
 from partitioning.planning.changed_queries import ChangedQuery, Now, changed_queries
-from partitioning.planning.origins import graph_of
 from partitioning.values import replace
 
 
@@ -244,7 +243,7 @@ def last_before(ledger: Ledger, layers: Layers, first: Plan) -> Iterator[tuple[P
 def unlike(earlier: Plan, later: Plan, tables: Set[str]) -> Iterator[ChangedQuery]:
     """The tables whose rows differ from one batch to a later one, whichever of both has a column more."""
     for was, now in ((earlier, later), (later, earlier)):
-        graph, columns = graph_of(now), {write.declared.table: write.columns for write in now.writes()}
+        graph, columns = now.graph, {write.declared.table: write.columns for write in now.writes()}
         # Rows that are upserted take the place of others, and so lack a column whichever came first.
         kept = (each for each in graph.writes if each.mode.keeps and (each.mode.by_key or now is later))
         writes = tuple(write for write in kept if write.table in tables)

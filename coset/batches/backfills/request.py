@@ -15,7 +15,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, key_of
 from partitioning.planning.beginnings import beginnings
-from partitioning.planning.origins import graph_of, over
+from partitioning.planning.origins import over
 from partitioning.values import replace
 from spark_jobs.sql.engines import engine
 
@@ -118,6 +118,6 @@ def _swap(store: Store, pipeline: Pipeline) -> SwapAsking | None:
     if not written.keys() <= {write.declared.table for write in last.writes()}:
         return None
     now = over(pipeline.graph, last.streams)
-    if any(beginnings(now, graph_of(last), written)) or engine(now, columns, last).mixing:
+    if any(beginnings(now, last.graph, written)) or engine(now, columns, last).mixing:
         return None
     return SwapAsking(pipeline.name, newest.number, digest(found))
