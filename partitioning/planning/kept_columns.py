@@ -31,6 +31,7 @@ def columns_of(step: Step) -> str:
 def windows_of(step: Step) -> str | None:
     """The windows by which a step keeps records, as the pipeline says it; None if it keeps them by no windows.
 
+    >>> from partitioning.model.graph import StateSpec
     >>> of = ("time_bucket(to_microseconds(3600000000), CAST((seen) AS TIMESTAMP))",)
     >>> keeps = StateSpec("SELECT …", 3_899_999_999, waits=3_599_999_999)
     >>> windows_of(Step("hours.s", Op.RECENT, ("s",), "", of, "k", state=keeps))
