@@ -187,7 +187,7 @@ def _wrong_before(attempt: Attempt, query: _Query) -> Collection[str]:
     """The keys whose rows were not right before the batch."""
     ledger, plan = attempt.ledger, attempt.plan
     before = ledger.published_before(plan.batch)
-    if before is None or query.write.declared.table not in {write.declared.table for write in before.writes()}:
+    if before is None or query.write.declared.table not in before.tables:
         return ()
     states = {state.step: state for state in kept_states(ledger, before.batch)}
     with _Rows(ledger, query, states) as rows, all_rows(ledger.store, query.write.declared.table) as there:

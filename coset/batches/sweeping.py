@@ -295,10 +295,6 @@ def _named(
             replaces = any(file.role is Role.REPLACED for file in verdict.artefacts)
             served = {Role.REPLACED} if replaces and ledger.commit(batch) is not None else set[Role]()
             named.update((file.path, file) for file in verdict.artefacts if file.role not in served)
-        elif (plan := ledger.plan(batch)) is not None and (table is None or table in _written(plan)):
+        elif (plan := ledger.plan(batch)) is not None and (table is None or table in plan.tables):
             return None
     return named
-
-
-def _written(plan: Plan) -> set[str]:
-    return {write.declared.table for write in plan.writes()}

@@ -93,7 +93,7 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
     pipelines.tables_of(pipeline, named, [table])
     ledger = Ledger(store, pipeline.name)
     plan = ledger.standing().published if number is None else stored_plan(ledger, number)
-    written = {write.declared.table for write in plan.writes()} if plan else set()
+    written = plan.tables if plan else ()
     if number is not None and table not in written:
         what, then = f"batch {number} writes no table {table!r}", f"it writes {', '.join(written)}"
         raise Refused.of(Kind.TABLE_UNKNOWN, what, named, then, table=table)

@@ -260,8 +260,7 @@ def offsets(plan: Plan, digest: str) -> CosetOffsetsRunFacet:
 def column_lineage(plan: Plan) -> Callable[[PlannedWrite], ColumnLineageDatasetFacet]:
     """Gives of each result table from which columns of streams its columns are made, and which it is not known of."""
     streams = {stream.declared.name: of_stream(stream.declared) for stream in plan.streams}
-    steps = (step for stage in plan.stages for step in stage.steps)
-    origins = column_origins([(stream.declared, stream.columns) for stream in plan.streams], steps)
+    origins = column_origins([(stream.declared, stream.columns) for stream in plan.streams], plan.steps)
 
     def of_table(write: PlannedWrite) -> ColumnLineageDatasetFacet:
         made = origins(write.declared, [column.name for column in write.columns])

@@ -39,7 +39,7 @@ def explain(
     where it is `shown`. Long lists are cut and
     say how much they leave out.
     """
-    groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
+    groups, records = plan.group_of, plan.records
     difference, graph = diff(previous, plan) if previous else None, plan.graph
     return (
         *(states_section(difference.states) if difference else ()),
@@ -284,10 +284,7 @@ def _groups(plan: Plan, records: int) -> Section:
 
 
 def _tasks(group: TaskGroup) -> str:
-    numbers: dict[str, list[int]] = {}
-    for task in group.tasks:
-        numbers.setdefault(task.stage, []).append(task.task)
-    return cut([f"{stage}/{cut(runs(tasks))}" for stage, tasks in numbers.items()])
+    return cut([f"{stage}/{cut(runs(tasks))}" for stage, tasks in group.numbers.items()])
 
 
 def _results(plan: Plan) -> Section:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from partitioning.model.gaps import Explained, Gap
+from partitioning.model.gaps import Explained, Gap, doubtful
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.streams import InputFile
@@ -47,8 +47,7 @@ def _where(gap: Gap) -> str:
 
 
 def _warning(gaps: list[Gap]) -> Iterator[str]:
-    doubted = sum(gap.missing for gap in gaps if gap.explained is Explained.DECLARED)
-    if doubted:
+    if doubted := doubtful(gaps):
         yield f"Warning: {doubts(doubted)}: files may be lost."
 
 

@@ -119,7 +119,7 @@ def effort_of(plan: Plan, receipts: Collection[Receipt]) -> Effort | None:
 
 
 def _expired(plan: Plan, tasks: Collection[TaskReceipt]) -> int | None:
-    lives = {step.name for stage in plan.stages for step in stage.steps if step.state and step.state.of_lives}
+    lives = {step.name for step in plan.steps if step.state and step.state.of_lives}
     over = [closed.over.rows for task in tasks for closed in task.closed if closed.step in lives]
     return sum(over) if lives else None
 

@@ -191,7 +191,7 @@ def _lost(settings: Settings) -> frozenset[str]:
 def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator[Finding]:
     keeping = {step.name for step in now.steps if step.state}
     tables = {write.table for write in now.writes}
-    gone = {step.name for stage in published.stages for step in stage.steps if step.state} if published else set()
+    gone = {step.name for step in published.steps if step.state} if published else set()
     for setting, names in (("begin_anew", settings.begin_anew), ("go_on", settings.go_on)):
         for name in names:
             if name not in keeping | gone | tables:

@@ -16,7 +16,7 @@ from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, TaskGroup, TaskMove
 from partitioning.model.read_ends import NOTHING, Ends, Forgotten
-from partitioning.model.stage_inputs import PlannedStream, StateInput
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.statistics import Locality, Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.model.table_parts import TablePart
@@ -202,8 +202,7 @@ def goes_by_times(graph: Graph) -> bool:
 
 def _key_sample(plan: Plan) -> int:
     """One in how many keys is to be compared."""
-    states = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
-    kept = sum(read.records for read in states if read.placement.hash == OPAQUE)
+    kept = sum(read.records for read in plan.states if read.placement.hash == OPAQUE)
     opaque = kept or any(stream.declared.hash == OPAQUE for stream in plan.streams)
     return max(1, -(-(plan.records + kept) // (OPAQUE_KEYS_COMPARED if opaque else KEYS_COMPARED)))
 

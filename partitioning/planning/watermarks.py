@@ -84,7 +84,7 @@ def _with(step: Step, passed: TimePassed | None) -> Step:
 
 
 def _passed(graph: Graph, times: FlowTimes, published: Plan | None) -> Iterator[tuple[str, TimePassed]]:
-    kept = {step.name: step for stage in published.stages for step in stage.steps if step.state} if published else {}
+    kept = {step.name: step for step in published.steps if step.state} if published else {}
     for step in graph.steps:
         if not step.state or not (step.state.sql or step.state.of_lives) or (flow := times.before(step)) is None:
             continue

@@ -47,7 +47,6 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
 from partitioning.model.plan import Plan
-from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.changed_queries import ChangedQuery, unlike_queries
 from partitioning.values import replace
 from spark_jobs.engine.occasions import clock_time
@@ -172,7 +171,7 @@ def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
 def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     """Findings on state that the first batch needs and that is gone."""
     files, pipeline = StateFiles(ledger, plan), pipeline_of(plan.pipeline) or plan.pipeline
-    for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
+    for read in plan.states:
         named = [file for run in read.runs for file in files.of(read, run)]
         if any(ledger.store.head(file.path) is None for file in named):
             what = f"the state of {read.step} after batch {read.batch} was cleaned away or is lost"

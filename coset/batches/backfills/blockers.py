@@ -106,7 +106,7 @@ def _unlike(
     assert gone is not None
     settings = Settings.read(backfill.settings, str(backfill))
     asked = {*settings.go_on, *settings.begin_anew}
-    lost = {write.declared.table for write in gone.writes()} - {write.declared.table for write in last.writes()}
+    lost = set(gone.tables) - set(last.tables)
     asks = keeping(last) | lost | last.accepted.keys()
     for plan, tables in first_behind(ledger, layers, last.batch, asks):
         yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(tables & lost))

@@ -225,7 +225,7 @@ def first_behind(ledger: Ledger, layers: Layers, batch: int, tables: Set[str]) -
         if plan is not None and plan.batch > batch:
             if found := left & keeping(plan):
                 yield plan, found
-            left = left - _written(plan)
+            left = left - set(plan.tables)
 
 
 def last_before(ledger: Ledger, layers: Layers, first: Plan) -> Iterator[tuple[Plan, Set[str]]]:
@@ -235,9 +235,9 @@ def last_before(ledger: Ledger, layers: Layers, first: Plan) -> Iterator[tuple[P
     for batch in range(first.batch - 1, -1, -1):
         plan = layers.top(batch).plan(batch) if left and ledger.published(batch) else None
         if plan is not None:
-            if found := left & _written(plan):
+            if found := left & set(plan.tables):
                 yield plan, found
-            left = left - _written(plan)
+            left = left - set(plan.tables)
 
 
 def unlike(earlier: Plan, later: Plan, tables: Set[str]) -> Iterator[ChangedQuery]:
@@ -254,10 +254,6 @@ def unlike(earlier: Plan, later: Plan, tables: Set[str]) -> Iterator[ChangedQuer
 def keeping(plan: Plan) -> Set[str]:
     """The tables of a plan that keep the rows of batches before it."""
     return {each.declared.table for each in plan.writes() if each.declared.mode.keeps}
-
-
-def _written(plan: Plan) -> Set[str]:
-    return {write.declared.table for write in plan.writes()}
 
 
 def _published(ledger: Ledger, behind: int, newest: int) -> Iterator[int]:

@@ -115,7 +115,7 @@ def _swap(store: Store, pipeline: Pipeline) -> SwapAsking | None:
         return None
     written = {write.table: None for write in pipeline.writes}
     columns = [column for stream in last.streams for column in stream.columns]
-    if not written.keys() <= {write.declared.table for write in last.writes()}:
+    if not written.keys() <= set(last.tables):
         return None
     now = over(pipeline.graph, last.streams)
     if any(beginnings(now, last.graph, written)) or engine(now, columns, last).mixing:

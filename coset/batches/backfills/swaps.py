@@ -274,7 +274,7 @@ def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Se
     if before is None or now is None:
         return ()
     if now.planned_for.version != before.planned_for.version:
-        return tuple(step.name for stage in now.stages for step in stage.steps if step.state)
+        return tuple(step.name for step in now.steps if step.state)
     return tuple(each.step for each in beginnings(now.graph, before.graph, {}) if each.changes)
 
 
