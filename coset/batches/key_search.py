@@ -38,7 +38,7 @@ from partitioning.model.streams import Column
 from partitioning.values import replace
 from spark_jobs.engine.hashing import keyed, placement_hashes
 
-# What would lie so by chance once in so many topics is no chance.
+# A coincidence of one topic in so many is taken for none.
 _SURELY = 10_000
 # A hash that places so large a part of keys explains where they lie.
 _MOST = 0.75
@@ -241,10 +241,10 @@ def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> Ke
     if near and near.part >= _MOST:
         mine = next(each for each in keys if _is_of(each, near.placing))
         return KeySearch(HowSure.MOSTLY, near, others=_others(mine, near))
-    # What has no more values than there are partitions may be the partition itself.
+    # A column with no more values than there are partitions may be the partition itself.
     several = [each for each in plain if partitions < each.distinct == len(each.keys)]
     if together := [each for each in several if _surely(each.records - len(each.keys), partitions)]:
-        # What lies with its key, as the lines of an order, has more values.
+        # A column that lies with its key, as the lines of an order, has more values.
         mine = min(together, key=lambda each: each.distinct)
         return KeySearch(HowSure.TOGETHER, _unplaced(mine, OPAQUE, partitions), near)
     apart = max(plain, key=_spread)

@@ -110,7 +110,7 @@ class Handover(Value, frozen=True):
 
 
 def handovers(before: Plan, now: Plan) -> tuple[Handover, ...]:
-    """What changes hands from one plan to a later one, in the order of the plan. What stays is left out.
+    """What changes hands from one plan to a later one, in the order of the plan. Keys that stay are left out.
 
     A task continues the task of its stage with the same number or, if the number of cosets stays, the task with which
     it shares most cosets. So tasks that only got other numbers hand over nothing.

@@ -12,7 +12,7 @@ from partitioning.model.receipt import PartitionReceipt, Receipt, Role, TaskRece
 from partitioning.model.statistics import Statistics, counted_once, statistics_of
 from partitioning.values import Value
 
-# What is usual is learned from this many earlier values, and from no fewer than FEWEST.
+# This many earlier values, and no fewer than FEWEST, tell what is usual.
 BEFORE, FEWEST = 30, 5
 
 

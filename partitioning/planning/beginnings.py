@@ -161,7 +161,7 @@ def settled(
     told = {*mixed, *changed}
     anew += [step.name for step in now.steps if step.name in kept - told and _asks_anew(step.name, now, before)]
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
-    # Who begins a step with nothing for a table that has rows is asked about the others with it.
+    # A user who lets a step begin with nothing for a table with rows is asked about the others too.
     begun = frozenset(name for name, each in changed.items() if name in anew or not each.changes)
     if shown:
         accepted |= {each.write.table for each in others}

@@ -1,7 +1,7 @@
 """Changed queries: tables whose next rows come from other steps than their rows so far, and tables that get a column
 which these rows lack. Added tables, and findings on tables whose rows would not be those of their query.
 
-What a step keeps is asked about by that step. Here it is about the steps behind it, and about those that keep nothing.
+State is asked about by its step. Here it is about the steps behind it, and about those that keep nothing.
 """
 
 from __future__ import annotations

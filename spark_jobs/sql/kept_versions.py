@@ -66,7 +66,7 @@ def projection(changes: Sequence[ColumnChange], now: Sequence[Column]) -> str:
 
 
 def _changes(read: StateInput, step: Step, now: Columns, findings: list[Finding]) -> Iterator[ColumnChange]:
-    """What changes in each column. What the pipeline would have to say of one goes to `findings`."""
+    """What changes in each column. Demands on the pipeline about one go to `findings`."""
     findings.extend(_misnamed(read, now))
     declared, were = read.declared or KeptChange(), {column.name: column.type for column in read.columns}
     begins, migrate = dict(declared.begins), dict(declared.migrate)

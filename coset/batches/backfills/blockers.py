@@ -121,7 +121,7 @@ def _unlike(
     then = Layers(store, backfill.pipeline, decided[: put[-1]]) if put and to is SwapKind.UNDO else None
     named = asked if to is SwapKind.SWAP else set[str]()
     for plan, tables in last_before(ledger, layers, first):
-        # What was so before the backfill may be so again.
+        # A state of before the backfill may come back.
         if then is not None and then.names(plan.batch)[-1] == layers.names(plan.batch)[-1]:
             continue
         for each in unlike(plan, first, tables):

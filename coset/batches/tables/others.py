@@ -243,7 +243,7 @@ def appended_again(
     logs: Logs,
 ) -> Iterator[Finding]:
     """A finding for each earlier owner of a table that has appended rows of records which the pipeline is to append
-    rows of: those that its next batches read from `ends` and `starts` on. What was accepted in the table's log is none.
+    rows of: those that its next batches read from `ends` and `starts` on. Changes that the log accepts are none.
     """
     for table in [write.table for write in pipeline.writes if write.mode.only_adds]:
         with opened(folder(store, table), logs) as log:
