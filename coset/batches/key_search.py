@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import permutations
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -224,7 +225,7 @@ def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> Ke
     if best := _sure(tried, partitions):
         alike = tuple(each.placing for each in now if each.explains_all and _same(best, each) and each is not best)
         rest = [each for each in now if each.placing not in (best.placing, *alike) and each.keys >= _ENOUGH]
-        return KeySearch(HowSure.SURELY, best, max(rest, key=_part, default=None), alike)
+        return KeySearch(HowSure.SURELY, best, max(rest, key=attrgetter("part"), default=None), alike)
     plain = [each for each in keys if not each.as_text and each.key_format != JSON and each.distinct]
     if not plain:
         return KeySearch(HowSure.NOTHING)
@@ -237,7 +238,7 @@ def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> Ke
     if full := [each for each in usual if each.explains_all]:
         best = max(full, key=lambda each: (-len(each.placing.columns), each.keys))
         return KeySearch(HowSure.PERHAPS, best, alike=tuple(each.placing for each in full if each is not best))
-    near = max((each for each in now if each.keys >= _ENOUGH), key=_part, default=None)
+    near = max((each for each in now if each.keys >= _ENOUGH), key=attrgetter("part"), default=None)
     if near and near.part >= _MOST:
         mine = next(each for each in keys if _is_of(each, near.placing))
         return KeySearch(HowSure.MOSTLY, near, others=_others(mine, near))
@@ -264,10 +265,6 @@ def _sure(tried: Sequence[Tried], partitions: int) -> Tried | None:
 
 def _same(one: Tried, other: Tried) -> bool:
     return one.placing.columns == other.placing.columns and one.placing.key_format == other.placing.key_format
-
-
-def _part(tried: Tried) -> float:
-    return tried.part
 
 
 def _surely(times: int, partitions: int) -> bool:

@@ -29,7 +29,7 @@ from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import RememberingStore
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, Unjudged, refuse
+from partitioning.errors import Refused, Unjudged, refuse
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import doubles, missing
 from partitioning.explain.watermarks import watermarks_section
@@ -231,7 +231,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     verdict = publication.decide(attempt, judgement.why, found, logs)
     batch.handed.checked, batch.handed.logs = attempt.number, logs
     reported.done(ledger, planned, Part.CHECK, began, attempt.number)
-    return _decided(verdict) + "".join(map(_as_warning, judgement.warnings))
+    return _decided(verdict) + "".join(f"; warning: {found.what.splitlines()[0]}" for found in judgement.warnings)
 
 
 def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
@@ -305,10 +305,6 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
             *(f"- {in_markdown(f'Data Docs: {page}')}" for page in pages),
         ]
     )
-
-
-def _as_warning(found: Finding) -> str:
-    return f"; warning: {found.what.splitlines()[0]}"
 
 
 def outcome(ledger: Ledger, planned: Plan, decided: Sequence[Swap] | None = None) -> Outcome:

@@ -170,9 +170,10 @@ def _looked(
                 if named is None:
                     undecided.add(batch)
                 else:
-                    files += (
-                        each for each in entries if each.key not in named or _over(named[each.key], batch, states)
-                    )
+                    # State is left over once it is not kept any more.
+                    state = ((key, file.name) for key, file in named.items() if file.role is Role.STATE)
+                    over = {key for key, name in state if (batch, name) not in states}
+                    files += (each for each in entries if each.key not in named or each.key in over)
             done(1)
     return LeftOver(tuple(files), tuple(sorted(undecided)), tuple(damaged)), kept | undecided
 
@@ -231,11 +232,6 @@ def _earlier(pipeline: Pipeline, store: Store) -> Iterator[str]:
     for write in pipeline.writes:
         with opened(folder(store, write.table)) as log:
             yield from earlier_owners(log) if log is not None else ()
-
-
-def _over(file: Artefact, batch: int, states: Collection[tuple[int, str]]) -> bool:
-    """Whether a file is state that is not kept any more."""
-    return file.role is Role.STATE and (batch, file.name) not in states
 
 
 def _states(store: Store, pipeline: str) -> set[tuple[int, str]]:

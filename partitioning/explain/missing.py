@@ -67,7 +67,7 @@ def _total(gaps: list[Gap]) -> str:
 def doubles(plan: Plan) -> Iterator[Section]:
     """The doubles that planning found, if there are any."""
     rows = [
-        (str(_range(stream.name, planned.partition, double)), f"{double.records:,}", _name(double))
+        (str(_range(stream.name, planned.partition, double)), f"{double.records:,}", double.path.rpartition("/")[2])
         for stream in plan.streams
         for planned in stream.partitions
         for double in planned.doubles
@@ -95,7 +95,3 @@ def said(plan: Plan) -> str:
 
 def _range(stream: str, number: int, double: InputFile) -> OffsetRange:
     return OffsetRange(StreamPartition(stream, number), double.start, double.end)
-
-
-def _name(double: InputFile) -> str:
-    return double.path.rpartition("/")[2]

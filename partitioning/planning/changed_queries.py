@@ -77,12 +77,9 @@ def added_tables(
         wrote = _wrote(write, now, published, earlier) if write.table in rows and not appended else None
         if _is_whole(write, now, begin) or not has_taken(now, write, ends, wrote):
             continue
-        renamed = next((was.table for was in before.writes if was.table not in still and _alike(was, write)), "")
+        left = (was for was in before.writes if was.table not in still)
+        renamed = next((was.table for was in left if (was.step, was.mode) == (write.step, write.mode)), "")
         yield AddedTable(write, begin, rows.get(write.table, 0), wrote, renamed, appended)
-
-
-def _alike(was: Write, now: Write) -> bool:
-    return (was.step, was.mode) == (now.step, now.mode)
 
 
 def _is_whole(write: Write, now: Graph, begin: tuple[str, ...]) -> bool:

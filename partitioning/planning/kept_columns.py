@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from partitioning.model.graph import KeptChange, Op, Step, list_items, quote
-from partitioning.model.streams import Column
 from partitioning.planning.origins import Change, Origins, told_changes
 from partitioning.planning.step_texts import alike, items
 
@@ -94,17 +93,13 @@ def _made(step: Step) -> Mapping[str, str]:
             return items(texts[0])
         case Op.PROCESS:
             # Types are compared once they are known.
-            return {column.name: "" for column in _declared(step)}
+            return {column.name: "" for column in (step.state.columns if step.state else ())}
         case Op.DISTINCT:
             return {IDENTITY: texts[0], _TIME: texts[1]}
         case Op.RECENT:
             return {_TIME: ", ".join(texts)}
         case _:
             return {_WHOLE: ", ".join(texts)}
-
-
-def _declared(step: Step) -> tuple[Column, ...]:
-    return step.state.columns if step.state else ()
 
 
 def _identity(before: Step, now: Step) -> str:

@@ -127,7 +127,9 @@ def plan_arrived(
     engine: Engine | None = None,
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
-    ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
+    ends = ends or _ends(published)
+    # Without an earlier batch, the records that have arrived count.
+    known = statistics or Statistics(batch, {stream.name: stream.records for stream in streams})
     name, before = named or pipeline.name, shown or published
     begin = settled(name, pipeline.graph, streams, published, settings, rows, ends, earlier, engine, shown, results)
     graph, moved = cuts(spread(pipeline, settings, known), known)
@@ -222,11 +224,6 @@ def _losses(streams: Sequence[PlannedStream], settings: Settings) -> tuple[Offse
     accepted = settings.accept_loss
     found = (gap for stream in streams for gap in stream.gaps(accepted)) if accepted else ()
     return tuple(gap.offsets for gap in found if gap.explained is Explained.ACCEPTED)
-
-
-def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
-    """The statistics without an earlier batch: how many records of each stream have arrived."""
-    return Statistics(batch, {stream.name: stream.records for stream in streams})
 
 
 def _groups(
