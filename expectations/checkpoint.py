@@ -173,7 +173,7 @@ def not_proved(plan: Plan, tables: pd.DataFrame, gaps: pd.DataFrame, produced: p
     yield from _read_once(plan)
     if told := said(plan):
         yield f"{told} Nobody read them again."
-    if unseen := sorted({write.declared.table for write in plan.writes()} - set(tables["table"])):
+    if unseen := sorted(set(plan.tables) - set(tables["table"])):
         yield (
             f"Whether {', '.join(unseen)} held the batch before was not looked at: it holds this very batch already "
             "or, if this is a backfill, later ones."

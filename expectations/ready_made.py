@@ -2,7 +2,7 @@
 
 They judge a table with a row for each figure: table, figure; its `value`, and `before` the number and value of each
 batch before, oldest first, as JSON; whether the table is `appended` to, whether this is `backfilled`, why measuring it
-has `failed`, and `as_of`, the time at which the batch was planned. What cannot be judged yet is met, and says so.
+has `failed`, and `as_of`, the time at which the batch was planned. One that cannot be judged yet is met, and says so.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class _Command(Value, frozen=True, tag_field="command"):
 
     @property
     def words(self) -> Iterable[str]:
-        """What follows, an option as one word with its value. What has no value is left out."""
+        """What follows, an option as one word with its value. Options without a value are left out."""
         fields = asdict(self)
         for said in self.form or [f"--{name.replace('_', '-')} {name}" for name in fields if name != "pipeline"]:
             option, _, name = said.rpartition(" ")

@@ -193,7 +193,8 @@ def digest_of(source: str, name: str) -> str | None:
     for statement in statements:
         for known_as, node in _bound(statement):
             defined.setdefault(known_as, []).append(node)
-    own = {known_as for statement in statements if not _is_import(statement) for known_as, _ in _bound(statement)}
+    made = (each for each in statements if not isinstance(each, ast.Import | ast.ImportFrom))
+    own = {known_as for statement in made for known_as, _ in _bound(statement)}
     for known_as, node in (each for statement in statements for each in _registered(statement)):
         if known_as in own:
             defined[known_as].append(node)
@@ -207,10 +208,6 @@ def digest_of(source: str, name: str) -> str | None:
             used[here] = [_code_text(node) for node in defined[here]]
             left += (each for node in defined[here] for each in _names(node))
     return SAYS + sha256(repr(sorted(used.items())).encode()).hexdigest()[:_DIGITS_OF_CODE]
-
-
-def _is_import(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Import | ast.ImportFrom)
 
 
 def _registered(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:

@@ -33,78 +33,70 @@ class Kind(StrEnum):
         kind.cause, kind.cure = cause, cure
         return kind
 
-    OLDER = "older", "A version of Coset that did not tell kinds found it.", "Do what the finding says."
+    OLDER = "older", "An earlier version of Coset found it.", "Do what the finding says."
 
     # The command line, and other input from outside.
-    ARGUMENT = "argument", "An option or an argument of a command has no meaning.", "Write it as the finding says."
-    LOCAL_FILE = "local-file", "A file of this machine cannot be read or written.", "Name another one."
+    ARGUMENT = "argument", "An option or argument has no meaning.", "Write it as the finding says."
+    LOCAL_FILE = "local-file", "A local file cannot be read or written.", "Name another."
     NUMBER = "number", "A number is out of its bounds.", "Use one within them."
-    SETTING = "setting", "A setting has a value that it cannot have.", "Correct it in the file, form or option."
-    SECRET = (
-        "secret",
-        "A secret stands in a file of the code.",
-        "Take it out, have it changed, and let the environment give it.",
-    )
-    LOCATION = "location", "A location, its folder or its size is not what one can be.", "Correct the variable."
+    SETTING = "setting", "A setting has an impossible value.", "Correct it."
+    SECRET = "secret", "A secret stands in a file of the code.", "Change it, and give it by the environment."
+    LOCATION = "location", "A location, its folder or its size is impossible.", "Correct the variable."
 
     # A pipeline, as it was written.
-    PIPELINE_UNKNOWN = "pipeline.unknown", "No file defines a pipeline of that name.", "Name its file."
-    PIPELINE_FAILS = "pipeline.fails", "The pipeline's file raises an error.", "Correct the line that it names."
-    DECLARATION = "declaration", "A stream, step or table is declared in a way that has no meaning.", "Correct it."
-    NAME = "name", "A name is taken, unknown, or cannot be one.", "Choose another one, or correct it."
+    PIPELINE_UNKNOWN = "pipeline.unknown", "No file defines that pipeline.", "Name its file."
+    PIPELINE_FAILS = "pipeline.fails", "The pipeline's file raises an error.", "Correct the named line."
+    DECLARATION = "declaration", "A declaration of a stream, step or table has no meaning.", "Correct it."
+    NAME = "name", "A name is taken, unknown, or cannot be one.", "Choose another."
     KEYS_DO_NOT_MEET = (
         "keys.do-not-meet",
-        "Equal keys would not come to one task: their placement or type differs, or there is no key.",
-        "Rekey or repartition the flow, or declare what its producers use.",
+        "Equal keys would not meet: their placement or type differs, or there is no key.",
+        "Rekey, repartition, or declare what producers use.",
     )
-    SQL = "sql", "DuckDB does not accept an expression, or it fails on the records.", "Correct it."
-    SQL_COLUMN = "sql.column", "An expression names a column that there is not.", "Correct the name, or land it."
-    SQL_TYPE = "sql.type", "A column has a type, or a name, that cannot be used there.", "Cast or rename it."
-    COMBINE_ORDER = "combine.order", "A combine gives another result in another order.", "Use other aggregates."
-    FUNCTION = "function", "A Python function raises, or gives what it must not give.", "Correct the line it names."
-    IMPORT = "import", "What is to be called cannot be imported, or may not be.", "Correct the path, or allow it."
+    SQL = "sql", "DuckDB refuses an expression, or it fails on records.", "Correct it."
+    SQL_COLUMN = "sql.column", "An expression names an unknown column.", "Correct the name, or land it."
+    SQL_TYPE = "sql.type", "A column's type or name cannot be used there.", "Cast or rename it."
+    COMBINE_ORDER = "combine.order", "The result of a combine depends on order.", "Use other aggregates."
+    FUNCTION = "function", "A Python function raises, or gives something else than declared.", "Correct the named line."
+    IMPORT = "import", "A function cannot, or may not, be imported.", "Correct the path, or allow it."
     EXPECTATION_UNKNOWN = "expectation.unknown", "Great Expectations has no such expectation.", "Correct it."
 
     # Planning.
-    SCHEME = "scheme", "A scheme, partitioner or number of tasks does not fit the stage.", "Choose another one."
+    SCHEME = "scheme", "A scheme, partitioner or number of tasks does not fit the stage.", "Choose another."
     PARTITIONER = "partitioner", "A partitioner's answer does not assign every key once.", "Correct the partitioner."
     GROUPER = "grouper", "A grouper's answer does not have every task once.", "Correct the grouper."
-    PLAN_UNSOUND = "plan.unsound", "A plan contradicts itself; it is not run.", "Report it with the plan."
-    PLAN_WAVES = "plan.waves", "A plan has more waves than the DAG.", "Give the DAG the settings of the plan."
+    PLAN_UNSOUND = "plan.unsound", "A plan contradicts itself.", "Report it with the plan."
+    PLAN_WAVES = "plan.waves", "A plan has more waves than the DAG.", "Give the DAG the plan's settings."
 
     # Input that has arrived.
-    FOLDERS = "stream.folders", "The folders or files of a stream are not laid out as declared.", "Land them so."
-    PARTITIONS = "stream.partitions", "A stream has other partitions than declared, or than read.", "Declare them."
+    FOLDERS = "stream.folders", "Folders or files are not laid out as declared.", "Land them so."
+    PARTITIONS = "stream.partitions", "A stream has other partitions than declared or read.", "Declare them."
     STREAM_RESET = (
         "stream.reset",
-        "A stream ends before the read offsets: the topic was re-created, or files were removed.",
-        "Restore what was removed, or give the new topic another stream name.",
+        "A stream ends before read offsets: its topic was re-created, or files were removed.",
+        "Restore the files, or give the topic another stream name.",
     )
     STREAM_REPLACED = (
         "stream.replaced",
-        "Read offsets have other records now: the topic or its files were made anew.",
-        "Put the files back, give the new topic another stream name, or `coset forget`.",
+        "Read offsets have other records: topic or files were made anew.",
+        "Put the files back, give another stream name, or `coset forget`.",
     )
-    STREAM_LOST = (
-        "stream.lost",
-        "Offsets that were not read yet are gone.",
-        "Land them again, or go on without them with `--accept-loss`.",
-    )
+    STREAM_LOST = "stream.lost", "Unread offsets are gone.", "Land them again, or `--accept-loss`."
     STREAM_DELETES = (
         "stream.deletes",
-        "A snapshot of an Iceberg table takes rows away that a stream cannot give back, or in a way that is not read.",
-        "Roll it back, or begin anew with it as a table.",
+        "A snapshot of an Iceberg table takes away rows of a stream, or in a way that is not read.",
+        "Roll it back, or declare a table.",
     )
     STREAM_GAP = "stream.gap", "Offsets are missing between records.", "Land them, or declare the stream sparse."
     STREAM_TWICE = "stream.twice", "Two files have other records at the same offsets.", "Remove the wrong one."
-    STREAM_START = "stream.start", "A batch cannot begin at that offset.", "Begin at the one that is named."
-    LOSS_UNFOUNDED = "stream.loss-unfounded", "A loss was accepted that is none.", "Leave it out."
-    STREAM_COLUMNS = "stream.columns", "Files of a stream have columns that do not go together.", "Land them alike."
-    FILE_GONE = "file.gone", "A file is gone since it was planned or written.", "Restore it, or plan anew."
-    FILE_CHANGED = "file.changed", "A file was changed since it was planned or written.", "Restore it, or plan anew."
+    STREAM_START = "stream.start", "A batch cannot begin at that offset.", "Begin at the named one."
+    LOSS_UNFOUNDED = "stream.loss-unfounded", "Nothing is lost of what was accepted.", "Leave it out."
+    STREAM_COLUMNS = "stream.columns", "Columns of a stream's files do not go together.", "Land them alike."
+    FILE_GONE = "file.gone", "A planned or written file is gone.", "Restore it, or plan anew."
+    FILE_CHANGED = "file.changed", "A planned or written file has changed.", "Restore it, or plan anew."
     FILE_UNREADABLE = "file.unreadable", "A file is damaged or has another format.", "Land it again."
-    RECORD = "record", "A record, offset or key is not as it was declared.", "Correct the declaration, or the record."
-    KEY = "key", "A value is no key of the declared format.", "Correct the key, or its format."
+    RECORD = "record", "A record, offset or key is not as declared.", "Correct either."
+    KEY = "key", "A value is no key of the declared format.", "Correct either."
 
     # Brokers and registries.
     TOPIC_UNKNOWN = (
@@ -112,180 +104,163 @@ class Kind(StrEnum):
         "The broker has no such topic, or the catalogue no such table.",
         "Correct the name.",
     )
-    BROKER_UNREACHABLE = "broker.unreachable", "A broker does not answer for now.", "Run the same command again."
+    BROKER_UNREACHABLE = "broker.unreachable", "A broker does not answer.", "Run again."
     BROKER_DENIED = "broker.denied", "A broker denied access.", "Check the credentials."
     BROKER_SETTINGS = "broker.settings", "Kafka's client does not accept its properties.", "Correct the file."
-    REGISTRY_UNREACHABLE = "registry.unreachable", "The schema registry does not answer for now.", "Run again."
+    REGISTRY_UNREACHABLE = "registry.unreachable", "The schema registry does not answer.", "Run again."
     REGISTRY_DENIED = "registry.denied", "The schema registry denied access.", "Check the credentials."
-    SCHEMA = "schema", "There is no schema, or one that cannot be read.", "Register it, or give `schema=`."
+    SCHEMA = "schema", "There is no readable schema.", "Register it, or give `schema=`."
 
     # The store.
     STORE_UNNAMED = "store.unnamed", "No store is named.", "Give `--store`, or set COSET_STORE."
-    STORE_ADDRESS = ("store.address", "An address names no bucket and no folder that can be used.", "Correct it.")
+    STORE_ADDRESS = ("store.address", "An address names no usable bucket or folder.", "Correct it.")
     STORE_ELSEWHERE = (
         "store.elsewhere",
-        "A folder of one machine is named, and tasks run on others.",
-        "Use an S3 address, or run on that machine.",
+        "The store is a folder, and tasks run on other machines.",
+        "Use an S3 address, or run there.",
     )
     STORE_NEW = (
         "store.new",
-        "This store has no batch of a pipeline, and another store has.",
-        "Name the other store; or say `--new-store`.",
+        "Another store has a pipeline's batches, this one none.",
+        "Name the other store, or `--new-store`.",
     )
-    STORE_UNREACHABLE = "store.unreachable", "The store does not answer for now.", "Run the same command again."
+    STORE_UNREACHABLE = "store.unreachable", "The store does not answer.", "Run again."
     STORE_DENIED = "store.denied", "The store denied access.", "Check credentials, policy and clock."
     STORE_UNKNOWN = "store.unknown", "Nobody knows whether a write happened.", "Run again: that settles it."
     DOCUMENT_FORMAT = "document.format", "Another version of Coset wrote a document.", "Use that version."
-    DOCUMENT_DAMAGED = "document.damaged", "A document of the store cannot be read.", "Restore it from a backup."
-    DOCUMENT_MISSING = "document.missing", "A document is missing that must be there.", "Restore it from a backup."
+    DOCUMENT_DAMAGED = "document.damaged", "A document cannot be read.", "Restore it from a backup."
+    DOCUMENT_MISSING = "document.missing", "A needed document is missing.", "Restore it from a backup."
     DOCUMENTS_DISAGREE = "document.disagrees", "Documents contradict each other.", "Restore them from a backup."
 
     # Batches.
-    BATCH_UNKNOWN = "batch.unknown", "There is no such batch or plan.", "Name one that there is."
-    BATCH_UNPUBLISHED = "batch.unpublished", "A batch was asked for that is not published.", "Name another one."
-    BATCH_NONE_OPEN = "batch.none-open", "No batch is open, so none can be given up.", "Nothing: go on."
-    BATCH_OPEN = (
-        "batch.open",
-        "A batch is open, and goes on from what was known when it was planned.",
-        "Finish it first.",
-    )
-    BATCH_DECIDED = "batch.decided", "A batch is decided, so it cannot be decided otherwise.", "Finish it."
-    BATCH_UNDECIDED = "batch.undecided", "A batch is not checked yet, so it cannot be published.", "Run it."
-    BATCH_UNRUN = "batch.unrun", "Tasks of a batch have not run to their end.", "Run it."
+    BATCH_UNKNOWN = "batch.unknown", "There is no such batch or plan.", "Name another."
+    BATCH_UNPUBLISHED = "batch.unpublished", "That batch is not published.", "Name another."
+    BATCH_NONE_OPEN = "batch.none-open", "No batch is open.", "Nothing: go on."
+    BATCH_OPEN = "batch.open", "A batch is open, and goes on by its plan.", "Finish it first."
+    BATCH_DECIDED = "batch.decided", "A batch is decided already.", "Finish it."
+    BATCH_UNDECIDED = "batch.undecided", "A batch is not checked yet.", "Run it."
+    BATCH_UNRUN = "batch.unrun", "Tasks of a batch have not run.", "Run it."
     BATCH_WAITS = (
         "batch.waits",
         "A batch's last two attempts failed in the same way.",
-        "Correct what they found, then plan anew, or ask for the same plan again.",
+        "Correct it and plan anew, or ask for the same plan again.",
     )
-    TASK_FILES = "task.files", "What tasks left is not what their receipts say.", "Restore the files, or plan anew."
-    PROOF = "proof", "Records, keys or tables are not as the plan has them.", "See the report; find what changed."
-    EXPECTATION = "expectation", "An expectation of the pipeline on its results is not met.", "Correct the records."
+    TASK_FILES = "task.files", "Files of tasks are not as in their receipts.", "Restore the files, or plan anew."
+    PROOF = "proof", "Records, keys or tables are not as planned.", "See the report; find what changed."
+    EXPECTATION = "expectation", "An expectation on results is not met.", "Correct the records."
     EXPECTATION_FAILS = "expectation.fails", "An expectation cannot be evaluated.", "Correct its arguments."
 
     # Tables and state.
-    TABLE_COLUMNS = "table.columns", "A table has other columns, or a column that it cannot hold.", "Keep them."
+    TABLE_COLUMNS = "table.columns", "A table has other columns, or cannot hold one.", "Keep them."
     TABLE_OWNER = "table.owner", "A table belongs to another pipeline, or to none.", "Name another table; hand it over."
     TABLE_AGAIN = (
         "table.again",
-        "A pipeline would append rows of the same records as an earlier owner of the table.",
-        "Give the table back, name another one, begin behind them, or `coset accept-changes`.",
+        "An earlier owner has appended rows of the same records.",
+        "Name another table, begin behind them, or `coset accept-changes`.",
     )
     TABLE_RULE = (
         "table.rule",
-        "A table has a rule of its own, such as a constraint, that a batch could break.",
-        "Drop the rule, and say it with `expect=`; or name another table.",
+        "A batch could break a table's own rule, such as a constraint.",
+        "Say it with `expect=` instead, or name another table.",
     )
     ROWS_TAKEN = (
         "rows.taken",
-        "A batch would leave a table, or what a step kept, with far fewer rows.",
-        "Keep the step as it was, or ask for it by name: `--take-away`.",
+        "A batch would take most rows of a table or state away.",
+        "Keep the step, or `--take-away`.",
     )
-    TABLE_CHANGED = (
-        "table.changed",
-        "Somebody else than its pipeline changed the rows of a table.",
-        "Take it back, or accept it by name with `coset accept-changes`.",
-    )
+    TABLE_CHANGED = "table.changed", "Others changed a table's rows.", "Take it back, or `coset accept-changes`."
     TABLE_UNKNOWN = "table.unknown", "There is no such table.", "Correct its name, or the store."
-    TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
+    TABLE_MODE = "table.mode", "A table was written in another mode.", "Keep it, or name another table."
     TABLE_PLACE = (
         "table.place",
-        "A store's tables are to lie elsewhere than they do, or where they cannot.",
-        "Name the address again, or copy the tables and `coset move-tables`.",
+        "A store's tables lie elsewhere, or cannot lie there.",
+        "Name their address, or copy them and `coset move-tables`.",
     )
     ICEBERG_TABLE = (
         "iceberg.table",
-        "An Iceberg table cannot follow the table of its name, or others wrote to it.",
-        "Undo what they did; or drop it in the catalogue, which leaves its files, and let it be made again.",
+        "An Iceberg table cannot follow its table, or others wrote to it.",
+        "Undo that, or drop it without its files: it is made again.",
     )
     ICEBERG_DENIED = (
         "iceberg.denied",
-        "The catalogue of Iceberg tables denies access, or does not do what it is asked.",
-        "Have access granted, or its configuration put right.",
+        "The Iceberg catalogue denies access, or fails.",
+        "Correct access or configuration.",
     )
     ICEBERG_UNREACHABLE = (
         "iceberg.unreachable",
-        "The catalogue of Iceberg tables does not answer. What was published stays so.",
-        "Run the command again once it does; or the next batch does it.",
+        "The Iceberg catalogue does not answer. The batch is published.",
+        "Run again; or the next batch does it.",
     )
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore both from one backup."
     TABLE_DIFFERS = (
         "table.differs",
-        "Published rows are not those of the table's query.",
-        "See the first keys that differ, and `coset explain`.",
+        "Published rows are not the query's.",
+        "See the differing keys, and `coset explain`.",
     )
     TABLE_BEGINS = (
         "table.begins",
-        "A table is new, or was left out, and would lack the records of published batches.",
-        "Make it whole by `coset backfill --from 0 --cascade`, or take it so: `--begin-anew`, `--go-on`.",
+        "A new or left-out table would lack earlier records.",
+        "`coset backfill --from 0 --cascade`; or `--begin-anew`, `--go-on`.",
     )
     TABLE_QUERY = (
         "table.query",
-        "The query of an appended table has changed since the last published batch.",
-        "Change it back, rebuild the table by `coset backfill --from 0 --cascade`, or keep its rows: `--go-on`.",
+        "The query of an appended table has changed.",
+        "Change it back; `coset backfill --from 0 --cascade`; or `--go-on`.",
     )
-    VERIFY_INPUT = "verify.input", "Records that published batches took are gone.", "Restore their files."
-    VERIFY_VERSION = (
-        "verify.version",
-        "The version of a table that a batch made is gone.",
-        "Verify it as a later batch published it, or as it is now.",
-    )
-    TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore both from one backup."
-    STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Make it anew: `coset restore`."
+    VERIFY_INPUT = "verify.input", "Records of published batches are gone.", "Restore their files."
+    VERIFY_VERSION = "verify.version", "A batch's version of a table is gone.", "Verify a later version."
+    TABLE_AHEAD = "table.ahead", "A table holds more than was published.", "Restore both from one backup."
+    STATE_GONE = "state.gone", "State that a batch needs is gone.", "Make it anew: `coset restore`."
     STATE_CHANGED = (
         "state.changed",
-        "A step that keeps state, or a step above it, has changed since the last published batch.",
-        "Change it back, rebuild it by `coset backfill --from 0 --cascade`, or name it: `--go-on`, `--begin-anew`.",
+        "A step that keeps state, or one above it, has changed.",
+        "Change it back; `coset backfill --from 0 --cascade`; or `--go-on`, `--begin-anew`.",
     )
     STATE_BEGINS = (
         "state.begins",
-        "A step of a table with rows would begin without state: it is new, renamed, or not kept.",
-        "Name it as it was, name another table, `--begin-anew`, or rebuild it by `coset backfill --from 0 --cascade`; "
-        "if its stream was left out, `coset forget`.",
+        "A step of a table with rows has no state: it is new, renamed, or not kept.",
+        "Rename it back; `--begin-anew`; `coset backfill --from 0 --cascade`; or of a left stream `coset forget`.",
     )
-    STATE_EXCHANGED = "state.exchanged", "A backfill exchanged what a batch goes on from.", "Plan it anew."
-    STATE_NONE = "state.none", "No step of the batch keeps that.", "Name one that does."
+    STATE_EXCHANGED = "state.exchanged", "A backfill exchanged a batch's state.", "Plan it anew."
+    STATE_NONE = "state.none", "No step keeps that.", "Name another."
 
     # Backfills.
     BACKFILL_UNKNOWN = "backfill.unknown", "There is no such backfill.", "List them with `coset backfills`."
     BACKFILL_HELD = "backfill.held", "A backfill is paused, cancelled or ended.", "Let it go on, or begin another."
-    BACKFILL_INPUT = "backfill.input", "A backfill does not read what the first run read.", "Give `--input repaired`."
+    BACKFILL_INPUT = "backfill.input", "A backfill's input has changed.", "Give `--input repaired`."
     BACKFILL_UNEQUAL = "backfill.unequal", "Another scheme gave another result.", "Report it."
-    BACKFILL_UNREADY = "backfill.unready", "A backfill is not compared, or not with what counts now.", "Run it again."
+    BACKFILL_UNREADY = "backfill.unready", "A backfill is not compared with what counts now.", "Run it again."
     BACKFILL_APPROVAL = "backfill.approval", "Another comparison was approved.", "Look at it again."
-    BACKFILL_TURN = "backfill.turn", "A backfill's rows are in place already, or are not.", "See what counts."
+    BACKFILL_TURN = "backfill.turn", "A backfill's rows are, or are not, in place.", "See what counts."
     BACKFILL_LATER = "backfill.later", "Later batches went on from what it changes.", "Run them too: `--cascade`."
-    BACKFILL_TABLE = "backfill.table", "A table does not have a batch's files any more.", "Restore them."
+    BACKFILL_TABLE = "backfill.table", "A table lacks a batch's files.", "Restore them."
 
     # Runners.
-    RUNNER = "runner", "The runner that was chosen cannot run these tasks.", "Choose another one."
+    RUNNER = "runner", "The chosen runner cannot run these tasks.", "Choose another."
     RUN_ENDED = "run.ended", "A process, job or group was ended from outside.", "Run again."
     SPARK = "spark", "Spark does not start, does not answer, or a job of it fails.", "Read its log, then run again."
     NO_WORKER = (
         "spark.no-worker",
-        "No worker of Spark has accepted a job, or its master does not answer.",
-        "Start workers with the cores and memory asked for, then run again.",
+        "No Spark worker accepts a job, or the master does not answer.",
+        "Start workers, then run again.",
     )
     WORKER = (
         "spark.worker",
-        "A worker has another Python, or other packages, than the job needs.",
-        "Install them there, and name that Python by `spark.pyspark.python`; or send an environment of `coset pack`.",
+        "A worker has another Python or other packages.",
+        "Install them, and set `spark.pyspark.python`; or send `coset pack`'s.",
     )
-    ENGINE = (
-        "engine",
-        "A batch was planned for another version of DuckDB than is here.",
-        "Plan it anew: `coset replan`; or install that version again.",
-    )
+    ENGINE = "engine", "A batch was planned for another DuckDB.", "`coset replan`, or install that version."
     SPARK_ROWS = "spark.rows", "Spark gave other rows than it was given.", "Run again; then report it."
     MEMORY = "memory", "A task has no memory left.", "Give it more with `--memory`."
     OPEN_FILES = "open-files", "A process may open too few files at once.", "Raise the limit: `ulimit -n 4096`."
-    EXTRA = "extra", "A package that only an extra of Coset brings is not installed.", "Install the extra."
-    SHIPPING = "shipping", "Code that is to be shipped cannot be.", "Correct the name, or install it there."
+    EXTRA = "extra", "An extra's package is not installed.", "Install the extra."
+    SHIPPING = "shipping", "Code cannot be shipped.", "Correct the name, or install it there."
     AIRFLOW_DATES = "airflow.dates", "Airflow's own backfill goes by dates.", "Start the DAG of backfills."
 
     # Taking over from Samza, and the demo.
     CHECKPOINTS = "samza.checkpoints", "Samza's checkpoints do not say where to start.", "Correct the file."
-    SAMZA = "samza", "Samza has no such grouping.", "Ask for one that it has."
-    DEMO = "demo", "A server or result of the demo is not as it should be.", "Read the log that is named."
+    SAMZA = "samza", "Samza has no such grouping.", "Ask for another."
+    DEMO = "demo", "A server or result of the demo is wrong.", "Read the named log."
 
     @property
     def each(self) -> str:

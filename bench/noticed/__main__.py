@@ -1,7 +1,7 @@
 """`python -m bench.noticed`: the same join of two topics by several systems, with one fault after the other.
 
 Each answer is held against the true join. What was found is printed; each of its two parts is written into
-docs/internals/beside-others.md if all systems of that part ran.
+docs/internals/costs.md if all systems of that part ran.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.noticed.topics import Fault, Topics
 from partitioning.sections import Section, markdown
 from partitioning.texts import in_markdown
 
-PAGE = Path(__file__).parents[2] / "docs" / "internals" / "beside-others.md"
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "costs.md"
 _SHOWN, _CUT = 1, 160
 
 

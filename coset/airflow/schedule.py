@@ -24,7 +24,7 @@ def scheduled_run(dag: Any, ran: Any) -> ScheduledRun:
     try:
         timetable = coerce_to_core_timetable(dag.timetable)
         if isinstance(getattr(timetable, "timetable", timetable), ContinuousTimetable):
-            return ScheduledRun(_milliseconds(after), None)
+            return ScheduledRun.of(after, None)
         restriction = TimeRestriction(earliest=None, latest=None, catchup=True)
         info = timetable.next_dagrun_info(
             last_automated_data_interval=DataInterval.exact(after), restriction=restriction
@@ -34,9 +34,4 @@ def scheduled_run(dag: Any, ran: Any) -> ScheduledRun:
         say(f"Its schedule does not say when the next run is: {type(error).__name__}")
         info = None
     found = info.run_after if info else None
-    known = found is not None and found > after
-    return ScheduledRun(_milliseconds(after), _milliseconds(found) if known else None)
-
-
-def _milliseconds(at: Any) -> int:
-    return int(at.timestamp() * 1000)
+    return ScheduledRun.of(after, found if found is not None and found > after else None)

@@ -83,11 +83,11 @@ class Attempt:
 
     def _misplaced(self) -> Iterator[Finding]:
         """Findings on files outside the tables of the plan, and on files that two tasks claim."""
-        tables, known = {write.declared.table for write in self.plan.writes()}, set[str]()
+        known = set[str]()
         of_plan = (receipt for receipt in self.receipts.values() if receipt.plan == self._identity)
         for artefact in (file for receipt in of_plan for file in receipt.artefacts):
             where = self.ledger.uri(artefact.path)
-            if artefact.role is Role.TABLE and not _is_of(artefact, tables):
+            if artefact.role is Role.TABLE and not _is_of(artefact, self.plan.tables):
                 what, then = f"the plan writes no table {artefact.name!r} there", Status(self.ledger.pipeline)
                 yield Finding.of(Kind.TASK_FILES, what, where, then, artefact=artefact.name)
             if artefact.path in known:

@@ -45,16 +45,13 @@ def compared(
         sides = [_digested(connection, columns, side) for side in ("NOT " + _NOW, _NOW)]
         (rows_before, digest_before), (rows_now, digest_now) = sides
         same = sides[0] == sides[1]
-        keys, first = (0, ()) if same else _differing(connection, columns, key and _key(key, columns), nearly)
+        by = quote(key) if key in columns else canonical(key_parts(key)) if key else key
+        keys, first = (0, ()) if same else _differing(connection, columns, by, nearly)
         if nearly and not keys:
             digest_now = digest_before
         if any(is_private(column, private) for column in columns):
             first = ()
         return Difference((rows_before, rows_now), (digest_before, digest_now), keys, first)
-
-
-def _key(key: str, columns: Sequence[str]) -> str:
-    return quote(key) if key in columns else canonical(key_parts(key))
 
 
 def _both(connection: duckdb.DuckDBPyConnection, before: pa.RecordBatchReader, now: pa.RecordBatchReader) -> list[str]:

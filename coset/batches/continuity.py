@@ -21,7 +21,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.gaps import Explained
+from partitioning.model.gaps import Explained, doubtful
 from partitioning.model.graph import Graph
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
@@ -29,7 +29,6 @@ from partitioning.model.read_ends import End, Ends, StreamProgress
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Stream
 from partitioning.model.watermarks import LatestTimes, Watermark
-from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import watermarks, with_watermarks
 from partitioning.values import Value, replace
 
@@ -52,7 +51,7 @@ def followed(ledger: Ledger, plan: Plan) -> pd.DataFrame:
         published = ledger.published_before(plan.batch)
         source, before = _source(ledger, published) if published else (ledger, None)
         known = watermarks(plan.streams, before, _counted(source, before) if before else (), plan.as_of)
-        planned = graph_of(plan)
+        planned = plan.graph
         by_plan = dict((*_times(plan.watermarks), *_passed(planned)))
         by_ledger = dict((*_times(known), *_passed(with_watermarks(planned, known, before))))
         rows = [
@@ -277,7 +276,7 @@ def gap_figures(plan: Plan, partition: StreamPartition) -> dict[str, object]:
     unexplained = [gap for gap in gaps if gap.explained is Explained.NOBODY]
     return {
         "lack": sum(gap.missing for gap in gaps),
-        "declared": sum(gap.missing for gap in gaps if gap.explained is Explained.DECLARED),
+        "declared": doubtful(gaps),
         "unexplained": sum(gap.missing for gap in unexplained),
         "gap": str(unexplained[0].offsets) if unexplained else None,
     }
@@ -310,7 +309,7 @@ def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None, logs: Logs |
 
 def _last_written(ledger: Ledger, published: Plan | None, table: str) -> Plan | None:
     """The newest published plan that writes a table. Later batches may not write it."""
-    if published is None or table in {write.declared.table for write in published.writes()}:
+    if published is None or table in published.tables:
         return published
     batch = balance(ledger, published).written.get(table)
     return None if batch is None else ledger.published_before(batch + 1)

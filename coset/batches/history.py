@@ -33,7 +33,7 @@ def set_apart(attempt: Attempt) -> dict[str, int]:
 def expired(ledger: Ledger, plan: Plan) -> int | None:
     """How many keys expired in a published batch: None if none of its steps lets them, or a receipt is gone. Its
     receipts are read only if one does."""
-    lets = any(step.state and step.state.of_lives for stage in plan.stages for step in stage.steps)
+    lets = any(step.state and step.state.of_lives for step in plan.steps)
     attempt = Attempt.published(ledger, plan) if lets else None
     if attempt is None or attempt.missing:
         return None

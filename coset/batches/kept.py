@@ -104,18 +104,17 @@ def kept_state(ledger: Ledger, step: str, batch: int | None = None) -> KeptState
 
 def replaced_state(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     """Findings on state of an open batch's plan that a backfill has replaced since the plan was made."""
-    reads = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
-    if not reads or ledger.original is not None:
+    if not plan.states or ledger.original is not None:
         return
-    source = state_ledger(ledger.store, ledger.pipeline, reads[0].batch)
-    published, verdict = source.plan(reads[0].batch), source.verdict(reads[0].batch)
+    source = state_ledger(ledger.store, ledger.pipeline, plan.states[0].batch)
+    published, verdict = source.plan(plan.states[0].batch), source.verdict(plan.states[0].batch)
     assert published is not None
     assert verdict is not None
     snapshot = StateSnapshot.by(verdict, digest(verdict))
     kept = {read.name: read for _, read in States(published, snapshot, day_end=plan.day_end).left()}
     # By this plan more of it may be over than by the one before.
-    keeps = {step.name: step.state for stage in plan.stages for step in stage.steps if step.state}
-    for read in reads:
+    keeps = {step.name: step.state for step in plan.steps if step.state}
+    for read in plan.states:
         left = kept.get(state_of(read.was) if read.was else read.name)
         if left is None or _runs(read.runs) != _runs(unexpired(left.runs, keeps[read.step], plan.day_end)):
             what = f"a backfill has replaced the state of {read.step} after batch {read.batch} since the plan was made"

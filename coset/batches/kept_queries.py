@@ -28,7 +28,6 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.private import MASK, is_private
 from partitioning.model.receipt import files_of
 from partitioning.model.stage_inputs import StateInput
-from partitioning.planning.origins import graph_of
 from partitioning.sections import size
 from spark_jobs.engine.task_database import connect
 from spark_jobs.tables.table_schema import table_schema
@@ -92,7 +91,7 @@ def held_against_state(attempt: Attempt) -> Iterator[dict[str, object]]:
 
 
 def _queries(plan: Plan) -> Iterator[_Query]:
-    graph = graph_of(plan)
+    graph = plan.graph
     steps = {step.name: step for step in graph.steps}
     for write in plan.writes():
         above = graph.above(write.declared.step)
@@ -188,7 +187,7 @@ def _wrong_before(attempt: Attempt, query: _Query) -> Collection[str]:
     """The keys whose rows were not right before the batch."""
     ledger, plan = attempt.ledger, attempt.plan
     before = ledger.published_before(plan.batch)
-    if before is None or query.write.declared.table not in {write.declared.table for write in before.writes()}:
+    if before is None or query.write.declared.table not in before.tables:
         return ()
     states = {state.step: state for state in kept_states(ledger, before.batch)}
     with _Rows(ledger, query, states) as rows, all_rows(ledger.store, query.write.declared.table) as there:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import permutations
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,7 @@ from partitioning.model.streams import Column
 from partitioning.values import replace
 from spark_jobs.engine.hashing import keyed, placement_hashes
 
-# What would lie so by chance once in so many topics is no chance.
+# A coincidence of one topic in so many is taken for none.
 _SURELY = 10_000
 # A hash that places so large a part of keys explains where they lie.
 _MOST = 0.75
@@ -224,7 +225,7 @@ def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> Ke
     if best := _sure(tried, partitions):
         alike = tuple(each.placing for each in now if each.explains_all and _same(best, each) and each is not best)
         rest = [each for each in now if each.placing not in (best.placing, *alike) and each.keys >= _ENOUGH]
-        return KeySearch(HowSure.SURELY, best, max(rest, key=_part, default=None), alike)
+        return KeySearch(HowSure.SURELY, best, max(rest, key=attrgetter("part"), default=None), alike)
     plain = [each for each in keys if not each.as_text and each.key_format != JSON and each.distinct]
     if not plain:
         return KeySearch(HowSure.NOTHING)
@@ -237,14 +238,14 @@ def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> Ke
     if full := [each for each in usual if each.explains_all]:
         best = max(full, key=lambda each: (-len(each.placing.columns), each.keys))
         return KeySearch(HowSure.PERHAPS, best, alike=tuple(each.placing for each in full if each is not best))
-    near = max((each for each in now if each.keys >= _ENOUGH), key=_part, default=None)
+    near = max((each for each in now if each.keys >= _ENOUGH), key=attrgetter("part"), default=None)
     if near and near.part >= _MOST:
         mine = next(each for each in keys if _is_of(each, near.placing))
         return KeySearch(HowSure.MOSTLY, near, others=_others(mine, near))
-    # What has no more values than there are partitions may be the partition itself.
+    # A column with no more values than there are partitions may be the partition itself.
     several = [each for each in plain if partitions < each.distinct == len(each.keys)]
     if together := [each for each in several if _surely(each.records - len(each.keys), partitions)]:
-        # What lies with its key, as the lines of an order, has more values.
+        # A column that lies with its key, as the lines of an order, has more values.
         mine = min(together, key=lambda each: each.distinct)
         return KeySearch(HowSure.TOGETHER, _unplaced(mine, OPAQUE, partitions), near)
     apart = max(plain, key=_spread)
@@ -264,10 +265,6 @@ def _sure(tried: Sequence[Tried], partitions: int) -> Tried | None:
 
 def _same(one: Tried, other: Tried) -> bool:
     return one.placing.columns == other.placing.columns and one.placing.key_format == other.placing.key_format
-
-
-def _part(tried: Tried) -> float:
-    return tried.part
 
 
 def _surely(times: int, partitions: int) -> bool:

@@ -20,7 +20,7 @@ from coset.batches.backfills.effects import rows_beside
 from coset.batches.backfills.swaps import in_force
 from coset.batches.result_rows import rows_of_files, table_files
 from coset.batches.tables.table_rows import rows_left
-from coset.sources.databases import connect_to_ask
+from coset.sources.databases import connect_to_ask, words_of
 from coset.sources.rows import Rows
 from partitioning.commands import Repeat
 from partitioning.documents.document import canonical
@@ -73,7 +73,7 @@ def measured(attempt: Attempt, outputs: Mapping[str, Rows]) -> tuple[tuple[Measu
                 for one, value in values(attempt.plan.as_of, write, measures, rows):
                     found.append(Measured.of(table, str(one), value))
             except duckdb.Error as error:
-                failed[table] = _said(error)
+                failed[table] = words_of(error)
     return tuple(found), failed
 
 
@@ -222,10 +222,6 @@ def _type(connection: duckdb.DuckDBPyConnection, of: str) -> str:
     return str(connection.execute(f"DESCRIBE SELECT ({of}) AS of FROM measured").fetchall()[0][1])
 
 
-def _said(error: duckdb.Error) -> str:
-    return str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
-
-
 def _number(value: Any) -> int | float | None:
     if value is None:
         return None
@@ -281,5 +277,5 @@ def _unfit(
         yield from refusal.findings
     except duckdb.Error as error:
         yield finding(
-            f"{measure.of!r} cannot be asked of the table: {_said(error)}", "correct the column or expression"
+            f"{measure.of!r} cannot be asked of the table: {words_of(error)}", "correct the column or expression"
         )

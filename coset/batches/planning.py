@@ -172,7 +172,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
 
 def _going_on(plan: Plan, published: Plan | None, asked: Sequence[str]) -> str:
     """The end of a sentence on a plan: which steps were to begin anew and go on, as nothing of them has changed."""
-    kept = {step.name for stage in published.stages for step in stage.steps if step.state} if published else set[str]()
+    kept = {step.name for step in published.steps if step.state} if published else set[str]()
     on = [name for name in asked if name in kept and name not in plan.anew]
     if not on or plan.batch in plan.accepted.values():
         return ""
@@ -243,7 +243,7 @@ def disagreements(
 ) -> tuple[Finding, ...]:
     """Findings on tables whose newest batch is not that of the pipeline's last published plan."""
     newest = published.batch if published else None
-    written = {write.declared.table for write in published.writes()} if published else set()
+    written = set(published.tables) if published else set()
     findings = []
     for table, batch in held.items():
         where = f"table {table!r} and the plans under {root}"

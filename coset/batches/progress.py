@@ -82,7 +82,7 @@ def progress(pipeline: Pipeline, ends: Ends, now: datetime, stopping: Sequence[F
     try:
         discovered = {found.stream: found for found in discover(pipeline.streams, ends)}
     except CosetError as error:
-        # What is wrong in one stream partition hides no other.
+        # A fault of one stream partition hides no other.
         wrong, looked = error, [(stream.name, discover_sound(stream, ends)) for stream in pipeline.streams]
         discovered = {name: found for name, (found, _) in looked if found is not None}
         doubtful = {name: numbers for name, (_, numbers) in looked}

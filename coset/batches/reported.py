@@ -18,7 +18,6 @@ from partitioning.model.plan import Plan
 from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Commit
 from partitioning.planning.flow_times import FlowTimes
-from partitioning.planning.origins import graph_of
 from spark_jobs.engine.occasions import now, occasion
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def _stands(ledger: Ledger, planned: Plan, logs: Logs | None) -> dict[str, Any]:
     from coset.batches.tables.table_rows import parts_held, rows_held  # noqa: PLC0415
 
     writes = [write.declared for write in planned.writes()]
-    held, times = rows_held(ledger.store, writes, logs), FlowTimes(graph_of(planned), planned.watermarks)
+    held, times = rows_held(ledger.store, writes, logs), FlowTimes(planned.graph, planned.watermarks)
     there = {write.table: times.of(write.step) for write in writes}
     return {
         "tables": {table: {"rows": held.get(table), "before": flow and flow.time} for table, flow in there.items()},

@@ -31,7 +31,6 @@ from partitioning.model.backfill import Backfill
 from partitioning.model.graph import state_of
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Artefact, Role
-from partitioning.model.stage_inputs import StateInput
 from partitioning.sections import many
 from partitioning.values import Value, replace
 from spark_jobs.engine.occasions import clock_time
@@ -90,9 +89,7 @@ def restore(pipeline: str, store: Store, runner: Runner, show: Show) -> tuple[Ar
     found = lost(Ledger(store, pipeline))
     plans = {left: left.plan(store) for left in found}
     for left, plan in plans.items():
-        check_runs(
-            (step for stage in plan.stages for step in stage.steps), f"batch {left.batch} of {left.name}", runner
-        )
+        check_runs(plan.steps, f"batch {left.batch} of {left.name}", runner)
     refuse([_without_input(finding, pipeline, found) for finding in _changed_input(plans, pipeline)])
     for left, files in found.items():
         request = _request(store, pipeline, left)
@@ -110,7 +107,7 @@ def _is_there(store: Store, file: Artefact) -> bool:
 def _made_from(ledger: Ledger, plan: Plan) -> Iterator[tuple[int, Artefact]]:
     """The files of state that a batch read."""
     files = StateFiles(ledger, plan)
-    for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
+    for read in plan.states:
         for run in read.runs:
             yield from ((run.batch, file) for file in files.of(read, run))
 

@@ -29,7 +29,7 @@ from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import RememberingStore
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, Unjudged, refuse
+from partitioning.errors import Refused, Unjudged, refuse
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import doubles, missing
 from partitioning.explain.watermarks import watermarks_section
@@ -38,7 +38,6 @@ from partitioning.model.journal import Part, as_time
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt, shortages
 from partitioning.model.verdict import Commit, Decision, Outcome, Verdict, outcome_of_batch, outcome_of_check
-from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, markdown, size
 from partitioning.texts import in_markdown
 from spark_jobs.engine.occasions import now
@@ -232,7 +231,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     verdict = publication.decide(attempt, judgement.why, found, logs)
     batch.handed.checked, batch.handed.logs = attempt.number, logs
     reported.done(ledger, planned, Part.CHECK, began, attempt.number)
-    return _decided(verdict) + "".join(map(_as_warning, judgement.warnings))
+    return _decided(verdict) + "".join(f"; warning: {found.what.splitlines()[0]}" for found in judgement.warnings)
 
 
 def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
@@ -277,7 +276,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
             seen = broker_gaps(planned, tables["coverage"])
             sections = [
                 _coverage(tables["coverage"]),
-                *watermarks_section(planned.watermarks, graph_of(planned)),
+                *watermarks_section(planned.watermarks, planned.graph),
                 *apart,
                 *missing(planned, seen),
                 *doubles(planned),
@@ -306,10 +305,6 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
             *(f"- {in_markdown(f'Data Docs: {page}')}" for page in pages),
         ]
     )
-
-
-def _as_warning(found: Finding) -> str:
-    return f"; warning: {found.what.splitlines()[0]}"
 
 
 def outcome(ledger: Ledger, planned: Plan, decided: Sequence[Swap] | None = None) -> Outcome:

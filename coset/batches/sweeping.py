@@ -170,9 +170,10 @@ def _looked(
                 if named is None:
                     undecided.add(batch)
                 else:
-                    files += (
-                        each for each in entries if each.key not in named or _over(named[each.key], batch, states)
-                    )
+                    # State is left over once it is not kept any more.
+                    state = ((key, file.name) for key, file in named.items() if file.role is Role.STATE)
+                    over = {key for key, name in state if (batch, name) not in states}
+                    files += (each for each in entries if each.key not in named or each.key in over)
             done(1)
     return LeftOver(tuple(files), tuple(sorted(undecided)), tuple(damaged)), kept | undecided
 
@@ -233,11 +234,6 @@ def _earlier(pipeline: Pipeline, store: Store) -> Iterator[str]:
             yield from earlier_owners(log) if log is not None else ()
 
 
-def _over(file: Artefact, batch: int, states: Collection[tuple[int, str]]) -> bool:
-    """Whether a file is state that is not kept any more."""
-    return file.role is Role.STATE and (batch, file.name) not in states
-
-
 def _states(store: Store, pipeline: str) -> set[tuple[int, str]]:
     """The kept state, as (batch that wrote it, name): that which the last published batches wrote or read, in their
     first runs and in the backfills that are in place."""
@@ -295,10 +291,6 @@ def _named(
             replaces = any(file.role is Role.REPLACED for file in verdict.artefacts)
             served = {Role.REPLACED} if replaces and ledger.commit(batch) is not None else set[Role]()
             named.update((file.path, file) for file in verdict.artefacts if file.role not in served)
-        elif (plan := ledger.plan(batch)) is not None and (table is None or table in _written(plan)):
+        elif (plan := ledger.plan(batch)) is not None and (table is None or table in plan.tables):
             return None
     return named
-
-
-def _written(plan: Plan) -> set[str]:
-    return {write.declared.table for write in plan.writes()}

@@ -42,7 +42,7 @@ def as_taken(ledger: Ledger, published: Plan, found: Discovered) -> Discovered:
     plan: Plan | None = published
     while plan is not None:
         for planned in (each for stream in plan.streams if stream.name == found.stream for each in stream.partitions):
-            # What was read before it was forgotten was counted otherwise.
+            # A stream was counted otherwise before it was forgotten.
             if starts.setdefault(planned.partition, planned.end) == planned.end:
                 starts[planned.partition] = planned.start
                 files[planned.partition] |= {file.start: file for file in planned.files if file.snapshot}

@@ -82,7 +82,7 @@ def verified_samples(ledger: Ledger, tables: Collection[str]) -> dict[str, Verif
 def differing(ledger: Ledger) -> bool:
     """Whether some part of a table that the pipeline writes is known to differ from its query."""
     published = ledger.standing().published
-    tables = [write.declared.table for write in published.writes()] if published else []
+    tables = published.tables if published else []
     return any(each.differing for each in at_once(ledger.verifications, tables))
 
 
@@ -98,7 +98,7 @@ def _report(ledger: Ledger, docs: Path | None, say: Callable[[str], object]) -> 
 
     try:
         if published := ledger.standing().published:
-            found = told(ledger, [write.declared.table for write in published.writes()])
+            found = told(ledger, published.tables)
             site = Site.shown(docs, ledger.store, ledger.pipeline)
             batch_index.verified(site, ledger.pipeline, published.batch, found)
     except CosetError as error:

@@ -48,7 +48,7 @@ from partitioning.model.plan import Plan, Stage, TaskGroup
 from partitioning.model.read_ends import NOTHING
 from partitioning.model.schemes import Scheme, tasks
 from partitioning.model.watermarks import TimePassed
-from partitioning.planning.origins import Origins, graph_of, over, said, told_changes, with_known_code
+from partitioning.planning.origins import Origins, over, said, told_changes, with_known_code
 from partitioning.planning.planner import plan_arrived
 from partitioning.values import replace
 from spark_jobs.engine.hashing import placement_hashes
@@ -142,7 +142,7 @@ def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
     yield from by_arrival(only.steps)
     steps = {each.declared.table: each.declared.step for each in shown.writes()}
     if write.table in steps:
-        before, after = map(Origins, with_known_code(graph_of(shown), over(only.graph, shown.streams)))
+        before, after = map(Origins, with_known_code(shown.graph, over(only.graph, shown.streams)))
         was, now = before.of(steps[write.table]), after.of(write.step)
         for change in told_changes(was, now):
             yield f"since batch {shown.batch} {said(change)}"

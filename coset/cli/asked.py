@@ -98,7 +98,7 @@ class Asked:
     @classmethod
     def of(cls, verb: str, called: typer.Context, said: Mapping[str, str]) -> Asked:
         """What a command was called with by its words, and what else variables say: its next steps may read more of
-        them. What is `said` of a variable anyway is left out."""
+        them. Variables that are `said` anyway are left out."""
         named = ((option, called.params[name]) for name, option in OPTIONS[verb].items() if _is_typed(called, name))
         return cls((*cls.by_variables(said).options, *named), verb)
 

@@ -95,7 +95,7 @@ Does = Callable[..., Answer | None]
 
 def command(panel: Panel, name: str | None = None, *, final: Final | None = None) -> Callable[[Does], Does]:
     """A command of a group: the function's options and help are the command's, and its answer is printed in the form
-    that is asked for. What is refused is told on stderr, and by the exit code.
+    that is asked for. Refusals are told on stderr, and by the exit code.
 
     `final` says of what it is given whether what it does cannot be undone: then production is asked about.
     """
@@ -189,7 +189,7 @@ def _answered(does: Callable[[], Answer | None]) -> int:
             given = does()
             return 0 if given is None else answer(given)
         finally:
-            # What cannot be written is told like all else that is wrong.
+            # A file that cannot be written is told like all else that is wrong.
             sys.stdout.flush()
     except CosetError as error:
         return _wrong(error)

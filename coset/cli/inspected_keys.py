@@ -67,7 +67,7 @@ def key_of(topic: SeenTopic, found: KeySearch) -> InspectedKey:
     name, landed = placing.columns[0], not isinstance(topic.stream.origin, KafkaSource)
     keys = [b64decode(key) if isinstance(key, str) else key for key in topic.sample[name].to_pylist()]
     sample = framed_sample(keys, _registry(topic.stream.name))
-    # What is read from the bytes is a column beside them.
+    # A key read from its bytes is a column beside them.
     own, key_bytes = (f"{name}_value", name) if landed else (name, "")
     if sample is None:
         read = _READ_AS.get(plain_keys(keys).type)
@@ -88,7 +88,7 @@ def key_of(topic: SeenTopic, found: KeySearch) -> InspectedKey:
 def _plain(placing: Placing) -> InspectedKey:
     if placing.schema:
         return InspectedKey(placing.key, placing.schema.framing, _texts(placing.schema))
-    # What is hashed as text is declared as the number that it is.
+    # A number that is hashed as text is declared as a number.
     number = KeyFormat.LONG if placing.column_type == "BIGINT" else KeyFormat.INT
     return InspectedKey(placing.key, str(number if placing.as_text else placing.key_format))
 

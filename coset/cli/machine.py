@@ -80,7 +80,7 @@ class _Stream(io.TextIOWrapper):
         try:
             yield
         except OSError as error:
-            # What is still to be written goes nowhere.
+            # The rest of the output goes nowhere.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)

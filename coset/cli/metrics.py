@@ -29,7 +29,7 @@ from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.model.figures import Figures, figures_of
-from partitioning.model.gaps import Explained
+from partitioning.model.gaps import doubtful
 from partitioning.model.incident import Severity, WatchedRuns
 from partitioning.model.journal import Part
 from partitioning.model.offsets import StreamPartition
@@ -257,7 +257,7 @@ def _of_parts(pipeline: Pipeline, store: Store) -> Iterator[str]:
 def _doubtful(whole: dict[str, str], published: Plan) -> Iterator[_Sample]:
     """The missing offsets that only a stream's declaration explains. A file may be lost there."""
     for partition, gaps in sorted(published.gaps.items()):
-        if missing := sum(gap.missing for gap in gaps if gap.explained is Explained.DECLARED):
+        if missing := doubtful(gaps):
             yield whole | _of(partition), missing
 
 

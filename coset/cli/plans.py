@@ -36,7 +36,6 @@ from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
-from partitioning.planning.origins import graph_of
 from partitioning.values import replace
 
 
@@ -94,7 +93,7 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
     pipelines.tables_of(pipeline, named, [table])
     ledger = Ledger(store, pipeline.name)
     plan = ledger.standing().published if number is None else stored_plan(ledger, number)
-    written = {write.declared.table for write in plan.writes()} if plan else set()
+    written = plan.tables if plan else ()
     if number is not None and table not in written:
         what, then = f"batch {number} writes no table {table!r}", f"it writes {', '.join(written)}"
         raise Refused.of(Kind.TABLE_UNKNOWN, what, named, then, table=table)
@@ -160,7 +159,7 @@ def _shown(
     if form.when:
         came = MarkedBatch(f"batch {before.batch}", before.watermarks) if before else None
         this = MarkedBatch(f"batch {plan.batch}", plan.watermarks)
-        sections += (when_section(form.when, list(coming(graph_of(plan), form.when, came, this)), came, this),)
+        sections += (when_section(form.when, list(coming(plan.graph, form.when, came, this)), came, this),)
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
     text: tuple[Block, ...] = (
         *([f"{sentence}.", ""] if sentence else []),

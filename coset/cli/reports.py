@@ -31,7 +31,7 @@ def since(named: str, root: str, ago: str, html: Path | None) -> Answer:
     store, pipeline = store_at(root), pipelines.load(named).name
     when = _when(ago)
     rows = rows_since(store, pipeline, when)
-    # Who reads it later does not know of what day it is.
+    # A later reader does not know of what day it is.
     written = [] if html is None else [_write(html, page_of(store, pipeline, rows, f"since {when}"))]
     figures = [figure for figure in FIGURES if figure.name in _SHOWN]
     columns = ("batch", "attempt", "began", "outcome", *(figure.title.lower() for figure in figures))

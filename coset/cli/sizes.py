@@ -1,6 +1,6 @@
 """Sizes on the command line: schemes compared, what is proposed and why, and hot keys. Nothing is stored.
 
-What is proposed may be written to a settings file, for the next batch to be planned by.
+The proposal may be written to a settings file, for the next batch to be planned by.
 """
 
 from __future__ import annotations

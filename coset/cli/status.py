@@ -44,7 +44,6 @@ from partitioning.model.read_ends import End, Ends
 from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Outcome, Verdict
 from partitioning.planning.flow_times import FlowTimes
-from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import with_watermarks
 from partitioning.sections import MOST_ROWS, duration, many
 
@@ -153,7 +152,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
 def _next(pipeline: Pipeline, ledger: Ledger, stands: Standing) -> tuple[Graph, MarkedBatch]:
     """The next batch, or the one that is open, and the watermarks by which its steps go if no partition falls idle."""
     if stands.plan and stands.open:
-        return graph_of(stands.plan), MarkedBatch(f"batch {stands.plan.batch}", stands.plan.watermarks)
+        return stands.plan.graph, MarkedBatch(f"batch {stands.plan.batch}", stands.plan.watermarks)
     marks = reached(ledger, stands.published, pipeline.streams)
     number = stands.plan.batch + 1 if stands.plan else 0
     return with_watermarks(pipeline.graph, marks, stands.published), MarkedBatch(f"batch {number}", marks)

@@ -24,7 +24,7 @@ def verify(named: str, root: str, tables: Sequence[str], sample: KeyPart | NextP
     asked, notes = pipelines.tables_of(pipeline, named, tables), list[str]()
     found, refused = list[Verified](), list[Finding]()
     try:
-        # What was found before an error stays.
+        # Findings from before an error stay.
         found.extend(_found(pipeline, store, asked, sample, as_of, notes))
     except Refused as refusal:
         refused += refusal.findings
@@ -32,7 +32,7 @@ def verify(named: str, root: str, tables: Sequence[str], sample: KeyPart | NextP
     different = {each.table for each in found if each.is_wrong}
     if different and as_of is None:
         try:
-            # What others did is undone, or accepted, before anything makes the rows anew.
+            # Changes of others are undone, or accepted, before anything makes the rows anew.
             writes = [write for write in pipeline.writes if write.table in different]
             check_untouched(store, pipeline.name, writes, Logs())
         except Refused as refusal:

@@ -2,7 +2,7 @@
 
 Columns: from which columns of streams each column of a result table is made, as the SQL of the steps says. Where it
 cannot be said, because a function makes the column or the SQL is of a kind that is not read here, it is None: a
-column may have an origin too many, and never one too few. What only decides which rows there are is no origin.
+column may have an origin too many, and never one too few. A column that only decides which rows there are is no origin.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _of_step(step: Step, relations: dict[str, Relation]) -> Relation:
         return None
     try:
         if step.state and step.state.sql:
-            # What is kept was selected from the same inputs.
+            # Kept rows were selected from the same inputs.
             relations[state_of(step.name).lower()] = _selected(_parsed(step.state.sql), relations)
         return _selected(_parsed(step.sql), relations)
     except _Unread:
@@ -260,8 +260,7 @@ def offsets(plan: Plan, digest: str) -> CosetOffsetsRunFacet:
 def column_lineage(plan: Plan) -> Callable[[PlannedWrite], ColumnLineageDatasetFacet]:
     """Gives of each result table from which columns of streams its columns are made, and which it is not known of."""
     streams = {stream.declared.name: of_stream(stream.declared) for stream in plan.streams}
-    steps = (step for stage in plan.stages for step in stage.steps)
-    origins = column_origins([(stream.declared, stream.columns) for stream in plan.streams], steps)
+    origins = column_origins([(stream.declared, stream.columns) for stream in plan.streams], plan.steps)
 
     def of_table(write: PlannedWrite) -> ColumnLineageDatasetFacet:
         made = origins(write.declared, [column.name for column in write.columns])

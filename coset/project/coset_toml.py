@@ -106,7 +106,7 @@ class _File:
             return {}
 
     def _secrets(self, table: Mapping[str, Any], place: str) -> Iterator[Finding]:
-        """Where credentials stand. What they are is not repeated."""
+        """Where credentials stand. Their values are not repeated."""
         for key, value in table.items():
             if place.startswith("environments.") and key == "spark":
                 continue  # its names are Spark's, and are looked at with them

@@ -150,7 +150,7 @@ def _module_at(place: str, project: Project) -> ModuleType:
     path = Path(place)
     is_file = path.is_file()
     try:
-        # What the file prints is none of what a command was asked for.
+        # The file's output is no part of a command's answer.
         with redirect_stdout(sys.stderr):
             return _of_file(path, project) if is_file else import_module(place)
     except (CosetError, KeyboardInterrupt):

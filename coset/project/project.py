@@ -155,8 +155,4 @@ def scheduled_run(schedule: str, now: datetime) -> ScheduledRun:
 
     next = croniter(schedule, now.astimezone(UTC)).get_next(datetime)
     ran = croniter(schedule, next).get_prev(datetime)
-    return ScheduledRun(_milliseconds(ran), _milliseconds(next), ScheduledBy.PROJECT)
-
-
-def _milliseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
+    return ScheduledRun.of(ran, next, ScheduledBy.PROJECT)

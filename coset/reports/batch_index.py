@@ -1,7 +1,7 @@
 """The history of a pipeline: an index of its batches with plots, and one for each hundred earlier batches.
 
 The rows are kept in the store and grow with each batch, whichever machine runs it. The local folder has the same pages
-and links to those made here. What is read and written for one more batch does not grow with the batches before.
+and links to those made here. One more batch reads and writes no more than the batches before.
 
 A page of an attempt is made once. What becomes of the attempt later is said in two sections, which are made anew from
 its row.
@@ -46,10 +46,10 @@ def add(site: Site, pipeline: str, row: Row, before: Iterable[Row] | None = None
     """Add an attempt's row to the index, in place of an earlier one of the same attempt. `before` are its rows, if they
     were read. Without `pages` the page of the index and the overview are left to `published`."""
     known = list(listed(site.store, pipeline, "index") if before is None else before)
-    # What was verified of tables stays known, though a batch comes.
+    # Verified tables stay known, though a batch comes.
     held = next((each["verified"] for each in known if "verified" in each), None)
     rows = _by_attempt([*known, {**row, "verified": held} if held and row["success"] else row])
-    # What is usual at the first that is drawn is learned from those before it.
+    # The batches before the first drawn one tell what is usual there.
     newest = max(0, max(batch for batch, _ in rows) - BEFORE) // _LISTED
     for hundred in sorted({batch // _LISTED for batch, _ in rows if batch // _LISTED <= newest - _HUNDREDS}):
         older = [each for (batch, _), each in rows.items() if batch // _LISTED == hundred]

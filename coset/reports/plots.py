@@ -22,7 +22,7 @@ WIDTH, HEIGHT = 480, 100
 # So many of the newest batches are drawn.
 DRAWN = 200
 _MARGIN = 6
-# What is so many times as high as was ever usual lies above the plot.
+# A point so many times as high as was ever usual lies above the plot.
 _FAR = 4
 
 
@@ -157,7 +157,7 @@ def _between(figure: Figure, usual: tuple[float, float], value: float) -> str:
 
 
 def marks(plot: Plot, here: Set[str]) -> Markup:
-    """A mark for each point, with a link if its page is `here`. What was not proved lies above the rest."""
+    """A mark for each point, with a link if its page is `here`. Points that were not proved lie above the rest."""
     drawn = sorted(plot.points, key=lambda point: not point.row["success"])
     # Keys reach the same links in the table.
     return Markup("").join(Markup(_mark(point, here)) for point in drawn)  # noqa: S704  it is escaped

@@ -3,6 +3,7 @@ does."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -27,6 +28,11 @@ class ScheduledRun(NamedTuple):
     ran: int
     next: int | None
     by: ScheduledBy = ScheduledBy.DAG
+
+    @classmethod
+    def of(cls, ran: datetime, next: datetime | None, by: ScheduledBy = ScheduledBy.DAG) -> ScheduledRun:
+        """The run that was to begin then."""
+        return cls(int(ran.timestamp() * 1000), None if next is None else int(next.timestamp() * 1000), by)
 
 
 def after_run(known: Row, run: ScheduledRun, up_to_date: int | None) -> dict[str, object]:

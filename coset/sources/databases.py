@@ -41,6 +41,11 @@ def also_to_ask(database: duckdb.DuckDBPyConnection) -> None:
     _asked.setdefault(os.getpid(), database)
 
 
+def words_of(error: duckdb.Error) -> str:
+    """What DuckDB says of an error, in one line."""
+    return str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
+
+
 def answers(database: duckdb.DuckDBPyConnection) -> bool:
     """Whether a database still answers, which it does not after some errors."""
     try:

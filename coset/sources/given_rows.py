@@ -118,7 +118,7 @@ KEY_TYPES = {
     KeyFormat.BYTES: pa.binary(),
 }
 _JSON_LINES = (".json", ".jsonl", ".ndjson")
-# What has zeros before it, as 00501, is no number.
+# A text with zeros before it, as 00501, is no number.
 _ZEROS = r"^\s*[+-]?0[0-9]"
 # A double holds 15 digits of any number, and 17 of those that it wrote.
 _MANY_DIGITS = r"^\s*[+-]?([0-9]{20}|[0-9]*\.?[0-9]*[1-9](\.?[0-9]){17})"
@@ -128,7 +128,7 @@ _NAME_ANOTHER = f"name a file of {_READ} that has the stream's key"
 
 
 def rows_in(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
-    """The rows of a file, by the ending of its name. What is text gets the types of what has landed, where it fits.
+    """The rows of a file, by the ending of its name. Texts get the types of landed columns, where they fit.
 
     Raises Refused if the file cannot be read.
     """
@@ -188,7 +188,7 @@ def _of_text(read: Callable[[Kinds], pa.Table], landed: Kinds) -> pa.Table:
     try:
         return read({name: kind for name, kind in wanted.items() if kind != guessed[name]})
     except pa.ArrowException:
-        # What does not fit is told as a difference of columns.
+        # Values that do not fit are told as a difference of columns.
         return rows
 
 
@@ -226,7 +226,7 @@ def _check_digits(file: Path) -> None:
             raise unreadable(str(file), f"{text} has more digits than a double holds", _WRITE_AS_TEXT)
 
     for line in split(file.read_bytes()):
-        # What is no JSON is told by what reads it.
+        # The reader tells of lines that are no JSON.
         with suppress(ValueError):
             json.loads(line, parse_int=check, parse_float=check)
 

@@ -127,7 +127,7 @@ class _Discovery:
         new = NewFiles(self._stream, self._known)
         named = new.find()
         if new.findings:
-            # What is no file of the stream may be one of any partition.
+            # An object that is no file of the stream may be one of any partition.
             self._findings.extend(new.findings)
             self._unsound.update(range(self._stream.partitions))
         unread = [file for file in named if file.pinned is None]
@@ -161,7 +161,7 @@ class _Discovery:
 
     @contextmanager
     def _doubting(self, partition: int) -> Iterator[None]:
-        """What is found in here makes the partition doubtful."""
+        """A finding in here makes the partition doubtful."""
         before = len(self._findings)
         yield
         if len(self._findings) > before:

@@ -130,7 +130,7 @@ class LandedReader:
             if file.first == file.start:
                 yield from self._fetched(pinned).batches(columns, planned.start, planned.end)
                 return
-            # What lies before is another file's.
+            # Earlier offsets are another file's.
             wanted = list(dict.fromkeys([*columns, offset]))
             for records in self._fetched(pinned).batches(wanted, max(planned.start, file.start), planned.end):
                 before = pc.fill_null(pc.less(records.column(offset), file.start), False)

@@ -333,7 +333,7 @@ def _rises(name: str, read: Iterable[tuple[int, pa.Table]]) -> bool:
 
 
 def _lines(store: Files, file: _Sampled) -> list[dict[str, object]]:
-    """The first objects of a file of JSON lines. What cannot be read is left to discovery."""
+    """The first objects of a file of JSON lines. Unreadable files are left to discovery."""
     with suppress(OSError, Unreadable, ValueError), store.open(file.uri) as source:
         blocks = JsonRows(source, "", pa.schema([])).blocks()
         lines = (line for block in blocks for line in block.split(b"\n") if line.strip())

@@ -214,7 +214,7 @@ def _unlandable(stream: Stream, rows: pa.Table, named: str, landed: Iterable[_La
     evolution = Evolution((), (), frozenset((*key_columns(stream.key), stream.offset)), stream.cast)
     for each in landed:
         if each.columns is not None:
-            # What has landed is judged when it is planned.
+            # Landed files are judged when they are planned.
             list(evolution.add(each.uri, each.partition, each.columns))
     evolution.differing.clear()
     found = [each for number in range(stream.partitions) for each in evolution.add(named, number, columns)]

@@ -41,7 +41,7 @@ class ChangingSteps(StepOutput, frozen=True):
 
     def to_stream(self, *, name: str | None = None) -> Self:
         """The rows that each batch gives of it, as records: what follows does not know that a row takes the place of an
-        earlier one (Kafka Streams: toStream). What it makes of them depends on how records were cut into batches."""
+        earlier one (Kafka Streams: toStream). Its result depends on how records were cut into batches."""
         called = name or f"{self.step}.{Op.TO_STREAM}"
         if name is None and self.pipeline.has(called):
             return replace(self, step=called)

@@ -208,11 +208,17 @@ def _taken(parser: Parser, value: Any, place: str, findings: list[Finding]) -> A
     return None
 
 
-def _scheme(value: Any, place: str) -> Scheme:
-    try:
-        return Scheme.parse(_text(value, place))
-    except Refused as refusal:
-        raise refusal.saying(lambda finding: replace(finding, where=place)) from None
+def _parsed(parse: Callable[[str], Any]) -> Parser:
+    def parser(value: Any, place: str) -> Any:
+        try:
+            return parse(_text(value, place))
+        except Refused as refusal:
+            raise refusal.saying(lambda finding: replace(finding, where=place)) from None
+
+    return parser
+
+
+_scheme, _range = _parsed(Scheme.parse), _parsed(OffsetRange.parse)
 
 
 def _hot_keys(value: Any, place: str) -> HotKeys:
@@ -221,13 +227,6 @@ def _hot_keys(value: Any, place: str) -> HotKeys:
     except ValueError:
         then = f"use {' or '.join(HotKeys)}"
         raise Refused.of(Kind.SETTING, f"hot keys cannot be {value!r}", place, then, value=value) from None
-
-
-def _range(value: Any, place: str) -> OffsetRange:
-    try:
-        return OffsetRange.parse(_text(value, place))
-    except Refused as refusal:
-        raise refusal.saying(lambda finding: replace(finding, where=place)) from None
 
 
 def _text(value: Any, place: str) -> str:

@@ -247,7 +247,7 @@ def _in_lives(step: str, alias: str, key: str, time: str, keep: timedelta, ahead
     """The records that a step gets and the rows that it made of earlier ones, each with the number of its key's life.
     Those without a time that counts are in none."""
     (begun, last, records), number = map(quote, (FROM, TIME.name, RECORDS)), _numbered(time, ahead)
-    # What was not made by the step has no marks yet.
+    # Rows that the step did not make have no marks yet.
     marks = ", ".join(f"NULL::BIGINT AS {mark}" for mark in (begun, last, records))
     marked = f"SELECT * FROM {quote(step)} UNION ALL BY NAME SELECT {marks} WHERE false"
     made = {

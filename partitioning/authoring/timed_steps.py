@@ -207,7 +207,7 @@ class TimedSteps(ChangingSteps, frozen=True):
             sql = in_sessions(recently._source, self.alias, recently.step, keys, columns, every, gap, policy)
         else:
             sql = windowed(recently._source, recently.step, names(keys), columns, every, corrected, policy)
-        # What is kept has the name of this flow.
+        # The kept records have the name of this flow.
         inner = "counted" if self.alias.lower() != "counted" else "in_windows"
         counted = recently._step(Op.AGGREGATE, sql, (columns,), f"{called}.{inner}", keyed=True)
         shown = f"SELECT * EXCLUDE ({quote(RECORDS)}) FROM {quote(counted.step)}"
@@ -215,7 +215,7 @@ class TimedSteps(ChangingSteps, frozen=True):
 
     def _given_once(self, right: Self, sql: str, columns: str, name: str, shown: str) -> Self:
         """The rows of a join in time, of which the SQL marks those without a partner, as far as they are shown."""
-        # What is kept of both has the names of the flows.
+        # The kept records of both have the names of the flows.
         inner = "marked" if "marked" not in {self.alias.lower(), right.alias.lower()} else "of_both"
         marked = self._step(Op.JOIN, sql, (columns,), f"{name}.{inner}", inputs=(self, right), keyed=True)
         rows = f"SELECT * EXCLUDE ({quote(ALONE)}) FROM {quote(marked.step)} WHERE {shown}"
@@ -288,7 +288,7 @@ class TimedSteps(ChangingSteps, frozen=True):
         keeps = of_sessions(keeps, name, session[1]) if session else keeps
         sql = recent(source, time, ahead, name, came)
         sql = sql if waits is None or corrected is not None else marked(sql, name, waits)
-        # What is kept for corrections has to be all of a window, so another `keep` is another state.
+        # Corrections need all records of a window, so another `keep` is another state.
         expressions = (time, *([duration(corrected)] if corrected else []))
         expressions += (session[0], duration(session[1])) if session else ()
         flow = self._step(Op.RECENT, sql, expressions, name, keyed=True, state=keeps)

@@ -110,12 +110,12 @@ class Handover(Value, frozen=True):
 
 
 def handovers(before: Plan, now: Plan) -> tuple[Handover, ...]:
-    """What changes hands from one plan to a later one, in the order of the plan. What stays is left out.
+    """What changes hands from one plan to a later one, in the order of the plan. Keys that stay are left out.
 
     A task continues the task of its stage with the same number or, if the number of cosets stays, the task with which
     it shares most cosets. So tasks that only got other numbers hand over nothing.
     """
-    groups, readers, moves = (_groups(before), _groups(now)), _readers(before), dict[str, dict[str, None]]()
+    groups, readers, moves = (before.group_of, now.group_of), _readers(before), dict[str, dict[str, None]]()
     for move in moved(before, now):
         moves.setdefault(move.task.stage, {})[move_reason(move.why)] = None
     handed_over = list[Handover]()
@@ -137,7 +137,7 @@ def moved(before: Plan, now: Plan) -> tuple[TaskMove, ...]:
 
     The reasons are the new plan's own, as far as it moved them from the same group.
     """
-    groups = _groups(before), _groups(now)
+    groups = before.group_of, now.group_of
     reasons = {(move.task, move.before): move.why for move in now.moves}
     unexplained = GroupCount(len(before.groups), len(now.groups))
     stages = {stage.name: stage for stage in before.stages}
@@ -284,10 +284,6 @@ class _Pair(Value, frozen=True, dict=True):
         """Why keys have another task, if nothing that was asked for has changed."""
         old, new = self.old.stage.cosets, self.new.stage.cosets
         return f"{old} cosets → {new}" if old != new else "the cosets were assigned anew"
-
-
-def _groups(plan: Plan) -> dict[TaskRef, int]:
-    return {task: group.group for group in plan.groups for task in group.tasks}
 
 
 def _identity(task: Task) -> object:

@@ -15,7 +15,6 @@ from partitioning.model.plan import Exchange, Plan, Stage, TaskMove
 from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedStream, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Column
 from partitioning.planning.changed_queries import added_tables
-from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, percent, runs, section, size
 from partitioning.values import Value, replace
 
@@ -242,7 +241,7 @@ def diff(before: Plan, now: Plan) -> Diff:
 def _lack(before: Plan, now: Plan) -> Iterator[str]:
     """The new tables that have nothing of what the batch before took, or an earlier one."""
     if now.batch > before.batch:
-        yield from (each.write.table for each in added_tables(graph_of(now), before, before.ends, now.held))
+        yield from (each.write.table for each in added_tables(now.graph, before, before.ends, now.held))
 
 
 def diff_sections(difference: Diff) -> tuple[Section, ...]:

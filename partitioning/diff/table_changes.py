@@ -11,7 +11,7 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import PlannedStream, StateInput
 from partitioning.model.streams import renamed
 from partitioning.planning.beginnings import Beginning, beginnings, mixing
-from partitioning.planning.origins import graph_of, said
+from partitioning.planning.origins import said
 from partitioning.sections import many, size
 from partitioning.values import Value, replace
 
@@ -35,9 +35,9 @@ def state_changes(before: Plan, now: Plan) -> Iterator[StateChange]:
     changed, or continue from other columns or under another name."""
     written = {write.declared.table: None for write in before.writes()}
     engine = now.planned_for if now.planned_for.was == before.planned_for.version else None
-    found = {each.step: each for each in mixing(graph_of(now), graph_of(before), engine)}
-    found |= {each.step: each for each in beginnings(graph_of(now), graph_of(before), written)}
-    reads = {read.step: read for stage in now.stages for read in stage.inputs if isinstance(read, StateInput)}
+    found = {each.step: each for each in mixing(now.graph, before.graph, engine)}
+    found |= {each.step: each for each in beginnings(now.graph, before.graph, written)}
+    reads = {read.step: read for read in now.states}
     asked = {*now.anew, *now.on}
     changed = [read.step for read in reads.values() if read.changes or read.was]
     for step in dict.fromkeys([*sorted(asked), *found, *changed]):
@@ -54,7 +54,7 @@ def state_changes(before: Plan, now: Plan) -> Iterator[StateChange]:
 
 def kept_sentences(plan: Plan) -> Iterator[str]:
     """What becomes in a batch of what changed steps kept, a sentence or two each, as the plan itself says."""
-    for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
+    for read in plan.states:
         if read.changes or read.was:
             way = "migrates" if read.migration else "goes on"
             costs = _costs(read)
@@ -212,7 +212,7 @@ class _Origins:
     """The origins of the steps of a plan."""
 
     def __init__(self, plan: Plan) -> None:
-        self.steps: dict[str, Step] = {step.name: step for stage in plan.stages for step in stage.steps}
+        self.steps: dict[str, Step] = {step.name: step for step in plan.steps}
         self.streams: dict[str, PlannedStream] = {stream.name: stream for stream in plan.streams}
 
     def behind(self, name: str) -> list[str]:

@@ -123,7 +123,7 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
     version = _version(kind, form, members, where)
     if _digest(_pieces(members)) != stated:
         raise Refused(_corrupt(where, _spoiled(data, stated)))
-    # What is converted below goes by what this works out.
+    # The conversion below goes by what this works out.
     decoder(kind)
     try:
         members = _upgraded(kind, version, members)

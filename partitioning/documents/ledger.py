@@ -62,7 +62,7 @@ class LedgerBalance(Document, frozen=True):
             before=plan.batch + 1,
             skipped=(*self.skipped, *(LeftOut(offsets, plan.batch) for offsets in skipped_by(plan))),
             lost=(*self.lost, *(LeftOut(offsets, plan.batch) for offsets in plan.losses)),
-            written=self.written | dict.fromkeys((write.declared.table for write in plan.writes()), plan.batch),
+            written=self.written | dict.fromkeys(plan.tables, plan.batch),
             doubled=tuple(sorted({*(self.doubled or ()), *doubled_by(plan)})) or UNSET,
         )
 

@@ -51,7 +51,7 @@ def check_first_use(store: Store) -> None:
 
 
 def told_at_once(store: Store, key: str) -> set[bytes]:
-    """What several who create an object at once are told is stored."""
+    """The bytes that several who create an object at once are told were stored: one, if the store keeps its word."""
     with ThreadPoolExecutor(RACERS) as pool:
         return set(pool.map(lambda number: store.put_new(key, f"{number}".encode()), range(RACERS)))
 

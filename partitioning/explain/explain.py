@@ -22,7 +22,6 @@ from partitioning.model.reasons import OwnTasks
 from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedStream, ResultInput, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
-from partitioning.planning.origins import graph_of
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
 from partitioning.values import replace
 
@@ -40,8 +39,8 @@ def explain(
     where it is `shown`. Long lists are cut and
     say how much they leave out.
     """
-    groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
-    difference, graph = diff(previous, plan) if previous else None, graph_of(plan)
+    groups, records = plan.group_of, plan.records
+    difference, graph = diff(previous, plan) if previous else None, plan.graph
     return (
         *(states_section(difference.states) if difference else ()),
         _streams(plan, records),
@@ -285,10 +284,7 @@ def _groups(plan: Plan, records: int) -> Section:
 
 
 def _tasks(group: TaskGroup) -> str:
-    numbers: dict[str, list[int]] = {}
-    for task in group.tasks:
-        numbers.setdefault(task.stage, []).append(task.task)
-    return cut([f"{stage}/{cut(runs(tasks))}" for stage, tasks in numbers.items()])
+    return cut([f"{stage}/{cut(runs(tasks))}" for stage, tasks in group.numbers.items()])
 
 
 def _results(plan: Plan) -> Section:
@@ -306,7 +302,7 @@ def _results(plan: Plan) -> Section:
         for write in plan.writes()
     ]
     columns = ("table", "step", "mode", "rows it has", "columns", "lineage", "expectations")
-    means = meanings(graph_of(plan))
+    means = meanings(plan.graph)
     means_what = (
         f"{table}: its rows are {rows_are(said)}; `explain --query {table}` prints their query."
         for table, said in means.items()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from partitioning.model.gaps import Explained, Gap
+from partitioning.model.gaps import Explained, Gap, doubtful
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.streams import InputFile
@@ -47,8 +47,7 @@ def _where(gap: Gap) -> str:
 
 
 def _warning(gaps: list[Gap]) -> Iterator[str]:
-    doubted = sum(gap.missing for gap in gaps if gap.explained is Explained.DECLARED)
-    if doubted:
+    if doubted := doubtful(gaps):
         yield f"Warning: {doubts(doubted)}: files may be lost."
 
 
@@ -68,7 +67,7 @@ def _total(gaps: list[Gap]) -> str:
 def doubles(plan: Plan) -> Iterator[Section]:
     """The doubles that planning found, if there are any."""
     rows = [
-        (str(_range(stream.name, planned.partition, double)), f"{double.records:,}", _name(double))
+        (str(_range(stream.name, planned.partition, double)), f"{double.records:,}", double.path.rpartition("/")[2])
         for stream in plan.streams
         for planned in stream.partitions
         for double in planned.doubles
@@ -96,7 +95,3 @@ def said(plan: Plan) -> str:
 
 def _range(stream: str, number: int, double: InputFile) -> OffsetRange:
     return OffsetRange(StreamPartition(stream, number), double.start, double.end)
-
-
-def _name(double: InputFile) -> str:
-    return double.path.rpartition("/")[2]

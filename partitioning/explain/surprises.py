@@ -13,11 +13,10 @@ from partitioning.model.graph import Op, Step, waiting
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
-from partitioning.model.stage_inputs import ExchangeInput, StateInput
+from partitioning.model.stage_inputs import ExchangeInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.task_engine import Differs, OtherAnswer
 from partitioning.model.watermarks import EventTime
-from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, percent
 from partitioning.values import Value
 
@@ -122,7 +121,7 @@ Surprise = (
 def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...]:
     """What may surprise, by the plan and by what was counted in the `last` published batch."""
     steps = {step.name: step for stage in plan.stages if not stage.repeats for step in stage.steps}
-    kept = {read.step: read.records for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)}
+    kept = {read.step: read.records for read in plan.states}
     tables = {stream.name for stream in plan.streams if stream.declared.table}
     joins = [found for step in steps.values() if step.op is Op.JOIN if (found := joined_by_batch(step, steps, tables))]
     growing = (step for step in steps.values() if _grows(step))
@@ -146,7 +145,7 @@ def surprises_section(plan: Plan, last: Statistics | None, shown: Shown = Shown(
 
 
 def _not_queries(plan: Plan) -> Iterator[NotItsQuery]:
-    graph = graph_of(plan)
+    graph = plan.graph
     steps = {step.name: step for step in graph.steps}
     for table, means in meanings(graph).items():
         if means.rows is RowKind.PARTLY:

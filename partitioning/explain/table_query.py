@@ -163,7 +163,7 @@ class _Query:
         of_2 = self._plan.planned_for.version.partition(".")[0] not in {"0", "1"}
         yield "SET TimeZone = 'UTC';" + (" SET error_on_division_by_zero = false;" if of_2 else "")
         known = {THIS_BATCH: self._plan.batch, DAY_END: self._plan.day_end}
-        for step in (step for stage in self._plan.stages for step in stage.steps):
+        for step in self._plan.steps:
             if step.state and step.state.watermark:
                 known[passed_by(step.name)[1]] = step.state.watermark.now
         for name in dict.fromkeys(_VARIABLE.findall(text)):

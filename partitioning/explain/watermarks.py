@@ -142,7 +142,7 @@ def _needs(graph: Graph, step: str, period: Period, marks: Sequence[Watermark]) 
     for stream, watermark in needed(graph, step, period.end, marks).items():
         mark = known[stream]
         if mark.time is None or mark.time < watermark:
-            # Who is silent counts as so far behind the others.
+            # A silent partition counts as so far behind the others.
             least = watermark + times[stream].late + (mark.behind or 0 if mark.silent else 0)
             behind = (number for number in range(len(mark.latest)) if _is_behind(mark, number, least))
             yield Need(stream, least, tuple(behind))

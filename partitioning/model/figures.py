@@ -12,7 +12,7 @@ from partitioning.model.receipt import PartitionReceipt, Receipt, Role, TaskRece
 from partitioning.model.statistics import Statistics, counted_once, statistics_of
 from partitioning.values import Value
 
-# What is usual is learned from this many earlier values, and from no fewer than FEWEST.
+# This many earlier values, and no fewer than FEWEST, tell what is usual.
 BEFORE, FEWEST = 30, 5
 
 
@@ -119,7 +119,7 @@ def effort_of(plan: Plan, receipts: Collection[Receipt]) -> Effort | None:
 
 
 def _expired(plan: Plan, tasks: Collection[TaskReceipt]) -> int | None:
-    lives = {step.name for stage in plan.stages for step in stage.steps if step.state and step.state.of_lives}
+    lives = {step.name for step in plan.steps if step.state and step.state.of_lives}
     over = [closed.over.rows for task in tasks for closed in task.closed if closed.step in lives]
     return sum(over) if lives else None
 

@@ -93,6 +93,11 @@ def explained(
     return Explained.NOBODY if stream.sparse.usual else Explained.DECLARED
 
 
+def doubtful(gaps: Iterable[Gap]) -> int:
+    """How many offsets are missing that only a declaration explains."""
+    return sum(gap.missing for gap in gaps if gap.explained is Explained.DECLARED)
+
+
 def next_step(hole: OffsetRange) -> str:
     """What to do about an unexplained gap."""
     declare = f'declare offsets="sparse({len(hole)})"'

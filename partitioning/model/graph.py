@@ -5,6 +5,7 @@ steps keep.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from enum import StrEnum
 from typing import Literal
 
@@ -196,6 +197,12 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
     def lengths(self) -> dict[str, int]:
         """How many microseconds it does what for."""
         return {"keeps each for": self.microseconds, "gives it after": self.waits or 0, "ends sessions after": self.gap}
+
+    @property
+    def closing(self) -> str:
+        """How windows close that it keeps, as a sentence goes on about them."""
+        said = {"corrected for": self.microseconds - (self.waits or 0), "in sessions with a gap of": self.gap}
+        return "".join(f", {what} {timedelta(microseconds=time)}" for what, time in said.items() if time)
 
     def since(self, latest: int | None, day_end: int | UnsetType | None) -> int | None:
         """The earliest `@time` of rows still kept once the watermark has passed or, where none is known of its streams,

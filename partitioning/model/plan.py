@@ -15,7 +15,7 @@ from msgspec import UNSET, field
 from partitioning.imports import is_import_path
 from partitioning.model.allowance import Allowance
 from partitioning.model.gaps import Gap
-from partitioning.model.graph import Step, Write
+from partitioning.model.graph import Graph, Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import Placement
 from partitioning.model.private import private_names
@@ -31,7 +31,7 @@ from partitioning.model.reasons import (
     Unplaced,
 )
 from partitioning.model.schemes import Scheme
-from partitioning.model.stage_inputs import Input, PlannedStream, StreamInput
+from partitioning.model.stage_inputs import Input, PlannedStream, StateInput, StreamInput
 from partitioning.model.streams import Column
 from partitioning.model.takes import Task
 from partitioning.model.task_engine import UNNAMED, Engine
@@ -188,6 +188,14 @@ class TaskGroup(Value, frozen=True):
     location: str | None = None
     wave: int = 0
 
+    @property
+    def numbers(self) -> dict[str, list[int]]:
+        """The numbers of its tasks, by stage."""
+        found: dict[str, list[int]] = {}
+        for task in self.tasks:
+            found.setdefault(task.stage, []).append(task.task)
+        return found
+
 
 class TaskMove(Value, frozen=True):
     """A task that changed its group since the last plan, and why."""
@@ -247,6 +255,17 @@ class Plan(Document, frozen=True, omit_defaults=True):
     accepted: dict[str, int] = field(default_factory=dict)
 
     @cached_property
+    def graph(self) -> Graph:
+        """The graph that it has in its stages."""
+        return Graph(
+            tuple(stream.declared for stream in self.streams),
+            tuple(step for stage in self.stages if not stage.repeats for step in stage.steps),
+            tuple(write.declared for write in self.writes()),
+            {stream.name: stream.names for stream in self.streams},
+            self.code,
+        )
+
+    @cached_property
     def ends(self) -> Ends:
         """The ends after this batch. A plan that remembers nothing gives only those of what it reads."""
         before = Ends(self.batch, self.remembered or ())
@@ -255,8 +274,7 @@ class Plan(Document, frozen=True, omit_defaults=True):
     @property
     def as_asked(self) -> dict[str, str]:
         """A sentence on each of these tables that it writes."""
-        written = {write.declared.table for write in self.writes()}
-        since = sorted((table, batch) for table, batch in self.accepted.items() if table in written)
+        since = sorted((table, batch) for table, batch in self.accepted.items() if table in self.tables)
         return {
             table: f"Table {table} may not be its query since batch {batch}, as asked for." for table, batch in since
         }
@@ -303,7 +321,7 @@ class Plan(Document, frozen=True, omit_defaults=True):
     def private(self) -> frozenset[str]:
         """The names of all columns whose values are private, in small letters."""
         streams = (stream.declared for stream in self.streams)
-        return private_names(streams, [step for stage in self.stages for step in stage.steps])
+        return private_names(streams, self.steps)
 
     @cached_property
     def _streams(self) -> dict[str, PlannedStream]:
@@ -334,9 +352,29 @@ class Plan(Document, frozen=True, omit_defaults=True):
         """How many records the batch reads, each counted once."""
         return sum(stream.records for stream in self.streams)
 
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of all stages."""
+        return tuple(step for stage in self.stages for step in stage.steps)
+
+    @cached_property
+    def states(self) -> tuple[StateInput, ...]:
+        """All state that it goes on from."""
+        return tuple(read for stage in self.stages for read in stage.inputs if isinstance(read, StateInput))
+
     def writes(self) -> tuple[PlannedWrite, ...]:
         """All result tables."""
         return tuple(write for stage in self.stages for write in stage.writes)
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The names of all result tables."""
+        return tuple(write.declared.table for write in self.writes())
+
+    @property
+    def group_of(self) -> dict[TaskRef, int]:
+        """The number of each task's group."""
+        return {task: group.group for group in self.groups for task in group.tasks}
 
     @property
     def waves(self) -> tuple[tuple[int, ...], ...]:

@@ -31,7 +31,7 @@ _QUOTING = {Kind.KEY, Kind.RECORD, Kind.SQL, Kind.FUNCTION, Kind.FILE_UNREADABLE
 
 def private_names(streams: Iterable[Stream], steps: Sequence[Step]) -> frozenset[str]:
     """The names, in small letters, of all columns with values of private ones: by declaration, or because an expression
-    that names a private column makes them. What a function makes under another name is not known.
+    that names a private column makes them. A function's columns under other names are not known.
 
     A name counts in every stream and step, whichever declares it.
     """

@@ -76,6 +76,11 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
     def name(self) -> str:
         return self.declared.name
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple(column.name for column in self.columns)
+
     @cached_property
     def records(self) -> int:
         """How many records the batch reads of it."""

@@ -201,7 +201,7 @@ def _as_one(stage: Stage, shares: Sequence[TaskReceipt], differing: Counter[Plac
     """What tasks that share a key saw of each partition, as if one had done it.
 
     Each takes a range of one stream and, of the other inputs, all that there is of the key. So what they took of that
-    stream adds up. What they took of the others has to be the same in all, and counts once.
+    stream adds up. All took the same records of the others, which count once.
     """
     ranged = stage.tasks[shares[0].task.task].ranged
     places: dict[tuple[str, int], list[PartitionReceipt]] = {}
@@ -253,7 +253,7 @@ def _together(ranges: Sequence[PartitionReceipt]) -> PartitionReceipt:
 
 
 class Locality(Value, frozen=True):
-    """The location where each group and each task ran last, by number. What is absent is unknown."""
+    """The location where each group and each task ran last, by number. Absent figures are unknown."""
 
     groups: Mapping[int, str] = field(default_factory=dict)
     tasks: Mapping[TaskRef, str] = field(default_factory=dict)

@@ -139,8 +139,7 @@ def buckets_of(plan: Plan, write: PlannedWrite) -> Buckets | None:
     """The buckets that the partitions of a table are once the batch is published. None if it lies by another hash."""
     if not write.declared.mode.by_key:
         return None
-    steps = (step for stage in plan.stages for step in stage.steps)
-    state = next(step.state for step in steps if step.name == write.declared.step)
+    state = next(step.state for step in plan.steps if step.name == write.declared.step)
     if not isinstance(state, StateSpec) or (lies := state.placement) is None:
         return None
     key = next((column for column in write.columns if column.name == write.declared.key), None)

@@ -237,7 +237,7 @@ def _pipeline(plan: Plan, stages: Sequence[Stage]) -> BoxGroup:
 
 def _physical(plan: Plan, stages: Sequence[Stage]) -> BoxGroup:
     """What is read, moved, run and written, and by which tasks."""
-    groups = {task: group.group for group in plan.groups for task in group.tasks}
+    groups = plan.group_of
     exchanges = {exchange.name: exchange for exchange in plan.exchanges}
     writers = {step.name: f"stage {stage.name}" for stage in stages for step in stage.steps}
     sketch = _Sketch()
@@ -339,14 +339,11 @@ def _groups(plan: Plan) -> BoxGroup:
 
 
 def _group(plan: Plan, group: TaskGroup) -> Box:
-    numbers: dict[str, list[int]] = {}
-    for task in group.tasks:
-        numbers.setdefault(task.stage, []).append(task.task)
     wave = f", wave {group.wave}" if any(other.wave for other in plan.groups) else ""
     lines = (
         f"group {group.group}{wave}",
         f"{size(group.bytes)}, {many(group.records, 'record')}",
-        *_few([f"{stage}/{_numbers(tasks)}" for stage, tasks in numbers.items()], "stage"),
+        *_few([f"{stage}/{_numbers(tasks)}" for stage, tasks in group.numbers.items()], "stage"),
         *([f"at {group.location}"] if group.location else []),
     )
     return Box(f"group {group.group}", "group", lines, group=group.group)

@@ -28,7 +28,7 @@ from partitioning.planning.changed_queries import (
     unlike_queries,
 )
 from partitioning.planning.kept_columns import changes_before, changes_itself, declaration, kept_before, still_asked
-from partitioning.planning.origins import NAMES, NEW, Change, Origins, graph_of, over, said, with_known_code
+from partitioning.planning.origins import NAMES, NEW, Change, Origins, over, said, with_known_code
 from partitioning.planning.returned import Earlier, goes_on, keeps
 from partitioning.planning.watermarks import waits_changed
 from partitioning.sections import many
@@ -131,7 +131,7 @@ def settled(
     findings = [*_unknown(now, published, settings), *_misnamed(pipeline, now)]
     anew, on = list[str](), list[str]()
     # If a pipeline has published nothing, its table may have been another's.
-    before = graph_of(published) if published else Graph((), (), ())
+    before = published.graph if published else Graph((), (), ())
     written: dict[str, int | None] = dict.fromkeys(write.table for write in before.writes)
     written |= rows or {}
     written = {table: count for table, count in written.items() if count != 0}
@@ -161,7 +161,7 @@ def settled(
     told = {*mixed, *changed}
     anew += [step.name for step in now.steps if step.name in kept - told and _asks_anew(step.name, now, before)]
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
-    # Who begins a step with nothing for a table that has rows is asked about the others with it.
+    # A user who lets a step begin with nothing for a table with rows is asked about the others too.
     begun = frozenset(name for name, each in changed.items() if name in anew or not each.changes)
     if shown:
         accepted |= {each.write.table for each in others}
@@ -191,7 +191,7 @@ def _lost(settings: Settings) -> frozenset[str]:
 def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator[Finding]:
     keeping = {step.name for step in now.steps if step.state}
     tables = {write.table for write in now.writes}
-    gone = {step.name for stage in published.stages for step in stage.steps if step.state} if published else set()
+    gone = {step.name for step in published.steps if step.state} if published else set()
     for setting, names in (("begin_anew", settings.begin_anew), ("go_on", settings.go_on)):
         for name in names:
             if name not in keeping | gone | tables:
@@ -300,7 +300,7 @@ def _is_whole_if_read_again(
             known = ends.end(stream.name, part.partition)
             if known is not None and known.beginning < part.beginning:
                 return False
-    kept = {step.name for step in graph_of(published).steps if step.state} if published else set()
+    kept = {step.name for step in published.graph.steps if step.state} if published else set()
     names = [write.step for write in now.writes if write.mode.only_adds]
     names += [step.name for step in now.steps if step.state and kept_before(step, kept)]
     return not any(now.above(name) & set(away) for name in names)

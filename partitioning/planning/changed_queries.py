@@ -1,7 +1,7 @@
 """Changed queries: tables whose next rows come from other steps than their rows so far, and tables that get a column
 which these rows lack. Added tables, and findings on tables whose rows would not be those of their query.
 
-What a step keeps is asked about by that step. Here it is about the steps behind it, and about those that keep nothing.
+State is asked about by its step. Here it is about the steps behind it, and about those that keep nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from partitioning.planning.origins import (
     Change,
     Origins,
     StepOrigin,
-    graph_of,
-    items,
     over,
     said,
     step_of,
@@ -34,6 +32,7 @@ from partitioning.planning.origins import (
     with_known_code,
 )
 from partitioning.planning.returned import Earlier, Holds, above, goes_on, with_streams
+from partitioning.planning.step_texts import items
 from partitioning.sections import many
 from partitioning.values import Value, replace
 
@@ -62,7 +61,7 @@ def added_tables(
     `rows` are the row counts of the tables that there are. A table that was left out lacks nothing if no record that
     it comes from was taken meanwhile.
     """
-    before = graph_of(published)
+    before = published.graph
     kept = {step.name for step in before.steps if step.state}
     there, still = {write.table: write.mode for write in before.writes}, {write.table for write in now.writes}
     for write in now.writes:
@@ -78,12 +77,9 @@ def added_tables(
         wrote = _wrote(write, now, published, earlier) if write.table in rows and not appended else None
         if _is_whole(write, now, begin) or not has_taken(now, write, ends, wrote):
             continue
-        renamed = next((was.table for was in before.writes if was.table not in still and _alike(was, write)), "")
+        left = (was for was in before.writes if was.table not in still)
+        renamed = next((was.table for was in left if (was.step, was.mode) == (write.step, write.mode)), "")
         yield AddedTable(write, begin, rows.get(write.table, 0), wrote, renamed, appended)
-
-
-def _alike(was: Write, now: Write) -> bool:
-    return (was.step, was.mode) == (now.step, now.mode)
 
 
 def _is_whole(write: Write, now: Graph, begin: tuple[str, ...]) -> bool:
@@ -108,7 +104,7 @@ def _wrote(write: Write, now: Graph, published: Plan, earlier: Earlier) -> int |
     """The last batch that wrote the same to a table."""
     plan = earlier(published.batch)
     while plan is not None:
-        before = graph_of(plan)
+        before = plan.graph
         if was := next((each for each in before.writes if each.table == write.table), None):
             were, are = map(Origins, with_known_code(before, now))
             same = were.of(was.step).identity == are.of(write.step).identity
@@ -159,7 +155,7 @@ def changed_queries(
     something if `steps_ask`. A stream that no batch read
     is no change, nor is one that was away and of which nothing is lost.
     """
-    before, graph = with_known_code(graph_of(shown), now.graph)
+    before, graph = with_known_code(shown.graph, now.graph)
     now = replace(now, graph=graph)
     were, there = Origins(before), {write.declared.table: write for write in shown.writes()}
     were_keeping = {step.name: step for step in before.steps if step.state}
@@ -196,7 +192,7 @@ def changed_queries(
 
 def changed_since(now: Graph, shown: Plan) -> Iterator[Change]:
     """What changed in the queries of the tables that a plan's batch wrote, whether or not anything of it is asked."""
-    before, graph = with_known_code(graph_of(shown), over(now, shown.streams))
+    before, graph = with_known_code(shown.graph, over(now, shown.streams))
     were, are = Origins(before), Origins(graph)
     there = {write.table: write.step for write in before.writes}
     for write in graph.writes:

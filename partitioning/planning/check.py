@@ -52,7 +52,7 @@ def _names(plan: Plan) -> Iterator[Finding]:
     for noun, names in (
         ("stages", [stage.name for stage in plan.stages]),
         ("exchanges", [exchange.name for exchange in plan.exchanges]),
-        ("steps", [step.name for stage in plan.stages for step in stage.steps]),
+        ("steps", [step.name for step in plan.steps]),
     ):
         if twice := _twice(names):
             what = f"{noun} are there twice: {listed(twice)}"
@@ -118,7 +118,7 @@ class _Handed:
         self._stages = {stage.name: stage for stage in plan.stages}
         self._exchanges = {exchange.name: exchange for exchange in plan.exchanges}
         self._homes = {step.name: stage for stage in plan.stages for step in stage.steps}
-        self._expressions = {step.name: step.expressions for stage in plan.stages for step in stage.steps}
+        self._expressions = {step.name: step.expressions for step in plan.steps}
         self._read = {
             source.name for stage in plan.stages for source in stage.inputs if isinstance(source, ExchangeInput)
         }

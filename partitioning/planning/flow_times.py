@@ -15,7 +15,7 @@ from functools import cache
 
 from partitioning.model.graph import Graph, Op, Step, alive_of, waiting
 from partitioning.model.watermarks import Watermark
-from partitioning.planning.origins import items, near
+from partitioning.planning.step_texts import items, near
 from partitioning.values import Value, replace
 
 # Windows begin at multiples of their length from here, Monday, 3 January 2000, in microseconds.

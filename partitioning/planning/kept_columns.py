@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from partitioning.model.graph import KeptChange, Op, Step, list_items, quote
-from partitioning.model.streams import Column
-from partitioning.planning.origins import Change, Origins, alike, items, told_changes
+from partitioning.planning.origins import Change, Origins, told_changes
+from partitioning.planning.step_texts import alike, items
 
 # The rows that a step with a time keeps have the values of its expressions in these columns.
 IDENTITY = "@identity"
 _COLUMN = re.compile(r'\w+|"[^"]+"')
-_TIMES = re.compile(r"to_microseconds\(([0-9]+)\)")
-_WINDOW = re.compile(rf"time_bucket\({_TIMES.pattern}, CAST\(\((.+)\) AS TIMESTAMP\)\)", re.DOTALL)
+_WINDOW = re.compile(r"time_bucket\(to_microseconds\(([0-9]+)\), CAST\(\((.+)\) AS TIMESTAMP\)\)", re.DOTALL)
 
 
 def columns_of(step: Step) -> str:
@@ -31,25 +30,18 @@ def columns_of(step: Step) -> str:
 def windows_of(step: Step) -> str | None:
     """The windows by which a step keeps records, as the pipeline says it; None if it keeps them by no windows.
 
+    >>> from partitioning.model.graph import StateSpec
     >>> of = ("time_bucket(to_microseconds(3600000000), CAST((seen) AS TIMESTAMP))",)
-    >>> windows_of(Step("hours.s", Op.RECENT, ("s",), "", of, "k"))
-    '1:00:00 of seen'
-    >>> windows_of(Step("prices", Op.RECENT, ("s",), "", (*of, "gone"), "k"))
+    >>> keeps = StateSpec("SELECT …", 3_899_999_999, waits=3_599_999_999)
+    >>> windows_of(Step("hours.s", Op.RECENT, ("s",), "", of, "k", state=keeps))
+    '1:00:00 of seen, corrected for 0:05:00'
+    >>> windows_of(Step("prices", Op.RECENT, ("s",), "", (*of, "gone"), "k", state=StateSpec("SELECT …", newest=True)))
     """
-    window = _WINDOW.fullmatch(step.expressions[0]) if step.op is Op.RECENT else None
-    more = step.expressions[1:]
-    corrected, gap = (list(map(_TIMES.fullmatch, some)) for some in (more[: len(more) % 2], more[1:][-1:]))
-    # Versions may have a time that is written like a window, and what deletes them beside it.
-    if window is None or None in (*corrected, *gap):
+    # Versions may have a time that is written like a window.
+    if step.op is not Op.RECENT or not step.state or step.state.waits is None:
         return None
-    every, time = window.groups()
-    later = "".join(f", corrected for {_time(each)}" for each in corrected if each)
-    apart = "".join(f", in sessions with a gap of {_time(each)}" for each in gap if each)
-    return f"{timedelta(microseconds=int(every))} of {time}{later}{apart}"
-
-
-def _time(matched: re.Match[str]) -> timedelta:
-    return timedelta(microseconds=int(matched[1]))
+    window = _WINDOW.fullmatch(step.expressions[0])
+    return f"{timedelta(microseconds=int(window[1]))} of {window[2]}{step.state.closing}" if window else None
 
 
 def undeclared(before: Step, now: Step) -> tuple[str, ...]:
@@ -101,17 +93,13 @@ def _made(step: Step) -> Mapping[str, str]:
             return items(texts[0])
         case Op.PROCESS:
             # Types are compared once they are known.
-            return {column.name: "" for column in _declared(step)}
+            return {column.name: "" for column in (step.state.columns if step.state else ())}
         case Op.DISTINCT:
             return {IDENTITY: texts[0], _TIME: texts[1]}
         case Op.RECENT:
             return {_TIME: ", ".join(texts)}
         case _:
             return {_WHOLE: ", ".join(texts)}
-
-
-def _declared(step: Step) -> tuple[Column, ...]:
-    return step.state.columns if step.state else ()
 
 
 def _identity(before: Step, now: Step) -> str:

@@ -5,42 +5,16 @@ What changes no record is left out: how streams are partitioned, read and moved,
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
 from hashlib import sha256
 
 from partitioning.imports import SAYS, code_of
-from partitioning.model.composite_key import key_columns
-from partitioning.model.graph import Graph, Op, Step, list_items
-from partitioning.model.mark_columns import CHANGE
-from partitioning.model.plan import Plan
+from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import NullKeys, Stream
+from partitioning.planning.step_texts import alike, columns_made, given_by, passes, places, reads_of, rows_of
 from partitioning.values import Value, replace
-
-_JOIN = re.compile(r" (ASOF LEFT|LEFT|FULL) JOIN ")
-# How close in time records must be stands only in the compiled SQL. Only Coset's own SQL has the column @time.
-_NEAR = re.compile(r'"@time" - .+?"@time"\) <= ([0-9]+)')
-# So is it of what is distinct within a time.
-_APART = re.compile(r'"@before" > ([0-9]+)\)')
-# Which rows of a join in time are shown.
-_SHOWN = re.compile(r'EXCLUDE \("@alone"\).* WHERE (.*)$')
-_QUOTED_OR_BLANK = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\s+""")
-_AS_WRITTEN = re.compile(r"--|/\*|\$|\b[eE]'")
-_AS = re.compile(r"\s+AS\s+(\S+)$", re.IGNORECASE)
-# What a cast at the end is of, the scale if it is to a decimal, and the name.
-_CAST = re.compile(
-    r"([\w.]*(?:\w|\(.*\)))::\s*(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\s*\d+\s*,\s*(\d+)\s*\))(?:\s+AS\s+(\S+))?",
-    re.IGNORECASE | re.DOTALL,
-)
-# A name that may be a column, or an alias that others in the list read. Texts are passed over.
-_NAME = re.compile(r"""'(?:[^']|'')*'|(?<![\w.])(?:"((?:[^"]|"")+)"|([^\W\d]\w*))(?!\w|\s*[(.])""")
-# It stands for all columns, whatever is made of each.
-_ALL = re.compile(r"\bCOLUMNS\s*\(", re.IGNORECASE)
-# The first expression of these steps is a list of columns; of a cogroup, each is.
-_LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
 
 # What changes if a text means something else now, although it is the same.
 NAMES = "names in step"
@@ -84,33 +58,17 @@ def _none(was: StepOrigin, now: StepOrigin) -> bool:
     return False
 
 
-def graph_of(plan: Plan) -> Graph:
-    """The graph that a plan has in its stages."""
-    stages = [stage for stage in plan.stages if not stage.repeats]
-    return Graph(
-        tuple(stream.declared for stream in plan.streams),
-        tuple(step for stage in stages for step in stage.steps),
-        tuple(write.declared for write in plan.writes()),
-        _columns_of(plan.streams),
-        plan.code,
-    )
-
-
 def over(graph: Graph, streams: Iterable[PlannedStream]) -> Graph:
     """The graph of a pipeline, where its streams have the columns of these, and functions the code of now: to be held
     against that of a plan."""
     code = {step.function: said for step in graph.steps if step.function and (said := code_of(step.function))}
-    return replace(graph, columns=_columns_of(streams), code=code)
+    return replace(graph, columns={stream.name: stream.names for stream in streams}, code=code)
 
 
 def with_known_code(*graphs: Graph) -> tuple[Graph, ...]:
     """Graphs without the code of functions of which one does not know what they say."""
     known = set.intersection(*({path for path, code in each.code.items() if code.startswith(SAYS)} for each in graphs))
     return tuple(replace(graph, code={path: graph.code[path] for path in sorted(known)}) for graph in graphs)
-
-
-def _columns_of(streams: Iterable[PlannedStream]) -> dict[str, tuple[str, ...]]:
-    return {stream.name: tuple(column.name for column in stream.columns) for stream in streams}
 
 
 class Origins:
@@ -123,7 +81,7 @@ class Origins:
         self._known: dict[str, StepOrigin] = {}
         self._given = {name: frozenset(map(str.lower, columns)) for name, columns in graph.columns.items()}
         for step in graph.steps:
-            self._given[step.name] = _given(step, self._before(step))
+            self._given[step.name] = given_by(step, self._before(step))
 
     def of(self, name: str) -> StepOrigin:
         """The origin of a stream or step."""
@@ -140,10 +98,10 @@ class Origins:
             return self._made(name, _stream(stream), (), ())
         step = self._steps[name]
         sources = self._flattened(step)
-        if _passes(step) and len(sources) == 1:
+        if passes(step) and len(sources) == 1:
             return sources[0]
-        reads = tuple(_reads(step, self._before(step)))
-        return self._made(name, self._rows(step), tuple(_columns(step)), sources, tuple(_places(step)), reads)
+        reads = tuple(reads_of(step, self._before(step)))
+        return self._made(name, self._rows(step), tuple(columns_made(step)), sources, tuple(places(step)), reads)
 
     def called(self, step: Step) -> str:
         """The function that a step calls, with what is known of its code."""
@@ -151,7 +109,7 @@ class Origins:
         return f"{step.function} ({code})" if code else step.function or "none"
 
     def _rows(self, step: Step) -> str:
-        return f"{step.op} {self.called(step)} by {step.key}" if step.function else _rows(step)
+        return f"{step.op} {self.called(step)} by {step.key}" if step.function else rows_of(step)
 
     def _before(self, step: Step) -> frozenset[str]:
         """The names of the columns that a step may be given."""
@@ -183,8 +141,8 @@ def differences(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterato
     added column is no difference."""
     if was.identity == now.identity or but(was, now):
         return
-    alike = was.rows == now.rows and _same_columns(was, now) and len(was.sources) == len(now.sources)
-    if not alike or _change_places(was, now) or [*_read_otherwise(was, now)]:
+    same = was.rows == now.rows and _same_columns(was, now) and len(was.sources) == len(now.sources)
+    if not same or _change_places(was, now) or [*_read_otherwise(was, now)]:
         yield was, now
         return
     for one, other in _paired(was, now):
@@ -263,19 +221,6 @@ def _listed(sources: Iterable[StepOrigin]) -> str:
     return " and ".join(source.name for source in sources)
 
 
-def alike(was: str, now: str) -> bool:
-    """Whether two expressions give the same values: they are the same, but for the size of the whole number, or the
-    digits before the point of the decimal, that they are cast to last.
-
-    >>> alike("sum(n)::INTEGER AS n", "sum(n)::BIGINT AS n"), alike("n::INTEGER", "n::DOUBLE"), alike("n", "n::INTEGER")
-    (True, False, False)
-    """
-    if was == now:
-        return True
-    one, other = _CAST.fullmatch(was), _CAST.fullmatch(now)
-    return one is not None and other is not None and one.groups() == other.groups()
-
-
 def _paired(was: StepOrigin, now: StepOrigin) -> Iterator[tuple[StepOrigin, StepOrigin]]:
     """Sources that are beside each other. Those of a merge have no order: the same are left out."""
     if now.rows != Op.MERGE:
@@ -299,107 +244,3 @@ def _stream(stream: Stream) -> str:
     casts = "".join(f", {name} as {kind}" for name, kind in sorted(stream.cast.items()))
     beside = ", which lies in files of keys" if stream.keys else ""
     return f"{stream.name} by {stream.key} ({stream.key_format}){beside}{casts}{latest}{keyless}"
-
-
-def _passes(step: Step) -> bool:
-    """Whether it gives the records that it is given: a merge of one, a move, a table that nothing deletes from."""
-    if step.op is Op.TO_STREAM:
-        return CHANGE not in step.sql
-    return step.op in {Op.MERGE, Op.REPARTITION} or (step.op is Op.TABLE and not step.expressions)
-
-
-def _rows(step: Step) -> str:
-    if step.op is Op.MERGE:
-        return Op.MERGE.value
-    texts = step.expressions[1:] if step.op in _LISTING else () if step.op is Op.COGROUP else step.expressions
-    op = step.op.value
-    if step.op is Op.FILTER and not texts:
-        texts = tuple(text for text in _SHOWN.findall(step.sql) if text != "true")
-    if step.op is Op.TABLE:
-        # A table without state drops deleting records by a filter.
-        op, texts = Op.FILTER.value, tuple(f"({text}) IS NOT TRUE" for text in texts)
-    if step.op is Op.JOIN:
-        op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
-    apart = near(step) if step.op is not Op.DISTINCT else _between(step, _APART)
-    within = "" if apart is None else f" within {timedelta(microseconds=apart)}"
-    if step.state and step.state.of_lives:
-        within = f" kept {timedelta(microseconds=step.state.microseconds)}"
-    # Partial results are combined by key afterwards, whichever task has made them.
-    matters = step.op is not Op.PARTIAL and (step.rekeys or (step.keyed and step.op is not Op.TABLE))
-    by = f" by {step.key} ({step.key_format})" if matters else ""
-    return f"{op} {', '.join(texts)}".rstrip() + within + by
-
-
-def _places(step: Step) -> Iterator[str]:
-    """The inputs of a join by the names that its SQL has, in their order; nothing for one that it does not name."""
-    if step.op is Op.JOIN:
-        for name in step.inputs:
-            yield name if any(_names(name, text) for text in step.expressions) else ""
-
-
-def _names(name: str, text: str) -> bool:
-    return re.search(rf'(?<![\w."]){re.escape(name)}\.|"{re.escape(name)}"\.', text) is not None
-
-
-def near(step: Step) -> int | None:
-    """By how many microseconds the times of records may differ that an inner join in time puts together; None of other
-    steps."""
-    return _between(step, _NEAR)
-
-
-def _between(step: Step, sql: re.Pattern[str]) -> int | None:
-    found = sql.search(step.sql)
-    return int(found[1]) if found else None
-
-
-def _lists(step: Step) -> tuple[str, ...]:
-    """The expressions that are lists of columns."""
-    if step.op is Op.AGGREGATE:
-        # What it groups by stands in one list with the columns.
-        return (", ".join(step.expressions),)
-    return step.expressions if step.op is Op.COGROUP else step.expressions[:1] if step.op in _LISTING else ()
-
-
-def _given(step: Step, before: frozenset[str]) -> frozenset[str]:
-    """The names of the columns that a step may give, in small letters."""
-    named = {name.lower() for text in _lists(step) for name in items(text)}
-    own = {column.name.lower() for column in step.columns} | named | {part.lower() for part in key_columns(step.key)}
-    passes = not step.function and (not named or any(not name.isidentifier() for name in named))
-    return before | own if passes else frozenset(own)
-
-
-def _reads(step: Step, given: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """What the text of a step means by names for which it matters which columns it is given: one that it may give
-    itself, and that others in the list read, is the column, if there is one; COLUMNS is all of them."""
-    for text in _lists(step):
-        found = Counter((found[1] or found[2] or "").lower() for found in _NAME.finditer(text))
-        for name in sorted(name for name, often in found.items() if name and often > 1):
-            yield name, "its input" if name in given else "its own"
-    if any(_ALL.search(text) for text in step.expressions):
-        yield "COLUMNS", ", ".join(sorted(given))
-
-
-def _columns(step: Step) -> Iterator[tuple[str, str]]:
-    """The columns that it makes, by name, each with its expression or, of a function's, its type."""
-    if step.function:
-        yield from ((column.name, f"{column.name} {column.type}") for column in step.columns)
-    elif step.op is Op.COGROUP:
-        for number, text in enumerate(step.expressions):
-            yield from ((f"{number}.{name}", item) for name, item in items(text).items())
-    elif step.op in _LISTING:
-        yield from items(step.expressions[0]).items()
-
-
-def items(text: str) -> Mapping[str, str]:
-    """The expressions of a list by the names that they give.
-
-    >>> dict(items("a, greatest(b, 1) AS c, 'x, y' AS d"))
-    {'a': 'a', 'c': 'greatest(b, 1) AS c', 'd': "'x, y' AS d"}
-    """
-    listed = (_folded(item).strip() for item in list_items(text))
-    return {found[1] if (found := _AS.search(item)) else item: item for item in listed}
-
-
-def _folded(text: str) -> str:
-    """With one blank for several outside of quotes; as it is where a line may end a comment, or quotes are others."""
-    return text if _AS_WRITTEN.search(text) else _QUOTED_OR_BLANK.sub(lambda found: found[1] or " ", text)

@@ -16,7 +16,7 @@ from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, TaskGroup, TaskMove
 from partitioning.model.read_ends import NOTHING, Ends, Forgotten
-from partitioning.model.stage_inputs import PlannedStream, StateInput
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.statistics import Locality, Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.model.table_parts import TablePart
@@ -127,7 +127,9 @@ def plan_arrived(
     engine: Engine | None = None,
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
-    ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
+    ends = ends or _ends(published)
+    # Without an earlier batch, the records that have arrived count.
+    known = statistics or Statistics(batch, {stream.name: stream.records for stream in streams})
     name, before = named or pipeline.name, shown or published
     begin = settled(name, pipeline.graph, streams, published, settings, rows, ends, earlier, engine, shown, results)
     graph, moved = cuts(spread(pipeline, settings, known), known)
@@ -202,8 +204,7 @@ def goes_by_times(graph: Graph) -> bool:
 
 def _key_sample(plan: Plan) -> int:
     """One in how many keys is to be compared."""
-    states = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
-    kept = sum(read.records for read in states if read.placement.hash == OPAQUE)
+    kept = sum(read.records for read in plan.states if read.placement.hash == OPAQUE)
     opaque = kept or any(stream.declared.hash == OPAQUE for stream in plan.streams)
     return max(1, -(-(plan.records + kept) // (OPAQUE_KEYS_COMPARED if opaque else KEYS_COMPARED)))
 
@@ -223,11 +224,6 @@ def _losses(streams: Sequence[PlannedStream], settings: Settings) -> tuple[Offse
     accepted = settings.accept_loss
     found = (gap for stream in streams for gap in stream.gaps(accepted)) if accepted else ()
     return tuple(gap.offsets for gap in found if gap.explained is Explained.ACCEPTED)
-
-
-def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
-    """The statistics without an earlier batch: how many records of each stream have arrived."""
-    return Statistics(batch, {stream.name: stream.records for stream in streams})
 
 
 def _groups(

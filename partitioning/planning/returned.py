@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
-from partitioning.planning.origins import Origins, graph_of, with_known_code
+from partitioning.planning.origins import Origins, with_known_code
 from partitioning.values import replace
 
 # The newest published plan before a batch, if there is one.
@@ -65,7 +65,7 @@ def _goes_by_times(step: Step) -> bool:
 
 def _did_the_same(plan: Plan, step: str, holds: Holds, now: Graph) -> bool:
     """Whether a plan has the step, with the same above it, but for streams that the plan does not read."""
-    was, then = graph_of(plan), with_streams(now, {stream.name for stream in plan.streams})
+    was, then = plan.graph, with_streams(now, {stream.name for stream in plan.streams})
     if then is None or not holds(was):
         return False
     was, then = with_known_code(was, then)

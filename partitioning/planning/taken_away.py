@@ -12,7 +12,6 @@ from partitioning.model.graph import Op, Step, state_of
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.beginnings import beginnings
-from partitioning.planning.origins import graph_of
 from partitioning.planning.stages.draft import StateSnapshot
 from partitioning.planning.stages.step_states import States
 from partitioning.sections import many
@@ -27,9 +26,7 @@ def check_taken_away(plan: Plan, published: Plan | None, kept: StateSnapshot | N
 
 
 def _misnamed(plan: Plan, published: Plan | None, allowance: Allowance) -> Iterator[Finding]:
-    known = {write.declared.table for write in plan.writes()}
-    for of in (plan, published):
-        known.update(step.name for stage in (of.stages if of else ()) for step in stage.steps)
+    known = {*plan.tables, *(step.name for of in (plan, published) if of for step in of.steps)}
     for name in allowance.named:
         if name not in known:
             what = f"{name!r} is no table or step of the pipeline"
@@ -38,8 +35,7 @@ def _misnamed(plan: Plan, published: Plan | None, allowance: Allowance) -> Itera
 
 def _left_behind(plan: Plan, published: Plan, kept: StateSnapshot | None, allowance: Allowance) -> Iterator[Finding]:
     """What steps kept that the batch does not read. A table that is not kept any more is read whole."""
-    inputs = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
-    reads = {state_of(read.was) if read.was else read.name for read in inputs}
+    reads = {state_of(read.was) if read.was else read.name for read in plan.states}
     asked = {*allowance.named, *_begun_anew(plan, published)}
     for step, left in States(published, kept, day_end=plan.day_end).left():
         rows = _least(step, left)
@@ -55,8 +51,7 @@ def _left_behind(plan: Plan, published: Plan, kept: StateSnapshot | None, allowa
 def _begun_anew(plan: Plan, published: Plan) -> Iterator[str]:
     """The steps that begin anew as a user asked, and those of the last batch that they replace."""
     yield from plan.anew
-    written = dict.fromkeys(write.declared.table for write in plan.writes())
-    for beginning in beginnings(graph_of(plan), graph_of(published), written):
+    for beginning in beginnings(plan.graph, published.graph, dict.fromkeys(plan.tables)):
         if beginning.step in plan.anew:
             yield beginning.renamed or beginning.step
 

@@ -235,7 +235,7 @@ def _landed_of_another(stream: PlannedStream, planned: PlannedPartition, file: I
     name = named_file(file.path)
     if not name:
         return None
-    # What lies before is another file's, or was read.
+    # Earlier offsets are another file's, or were read.
     of_others = [double.start for double in planned.doubles if (double.path, double.end) == (file.path, file.start)]
     starts = [file.start, *of_others, *([file.first] if file.first < file.start <= planned.start else [])]
     if (name["stream"], int(name["partition"])) != (stream.name, number) or file.first not in starts:

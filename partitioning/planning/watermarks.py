@@ -15,7 +15,7 @@ from partitioning.model.stage_inputs import ExchangeInput, PlannedStream, Result
 from partitioning.model.watermarks import EventTime, LatestTimes, TimePassed, Watermark
 from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.kept_columns import kept_before
-from partitioning.planning.origins import near
+from partitioning.planning.step_texts import near
 from partitioning.values import replace
 
 
@@ -84,7 +84,7 @@ def _with(step: Step, passed: TimePassed | None) -> Step:
 
 
 def _passed(graph: Graph, times: FlowTimes, published: Plan | None) -> Iterator[tuple[str, TimePassed]]:
-    kept = {step.name: step for stage in published.stages for step in stage.steps if step.state} if published else {}
+    kept = {step.name: step for step in published.steps if step.state} if published else {}
     for step in graph.steps:
         if not step.state or not (step.state.sql or step.state.of_lives) or (flow := times.before(step)) is None:
             continue

@@ -182,7 +182,7 @@ def starts(checkpoints: Sequence[Checkpoint], system: str, stream: str, beginnin
     """Where to start each partition of a stream whose earliest offsets are `beginnings`, so that no record is lost.
 
     A partition starts where the key bucket that is furthest behind does; one without any checkpoint has nothing
-    behind it and starts at the beginning. What the others have done beyond that is read again.
+    behind it and starts at the beginning. Records that the others have done beyond that are read again.
 
     >>> halves = [Checkpoint("Partition 0_0_2", "kafka", "views", 0, 50),
     ...           Checkpoint("Partition 0_1_2", "kafka", "views", 0, 20)]

@@ -16,7 +16,6 @@ from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.stage_inputs import ExchangeInput, Input, StreamInput
 from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.model.takes import Task
-from partitioning.planning.origins import graph_of
 from partitioning.planning.stages.hot_ranges import LEAST, Unsplit, splittable
 from partitioning.planning.stages.record_ranges import kept_together, leaving, splits_joins
 from partitioning.values import Value
@@ -203,7 +202,7 @@ def _can_be_split(plan: Plan, stage: Stage, key: KeyFigures) -> bool:
     reads = [read for read in stage.inputs if read.name in key.records]
     return bool(reads) and all(
         isinstance(read, StreamInput)
-        and not isinstance(splittable(stage.name, stage.steps, read, graph_of(plan), moved), Unsplit)
+        and not isinstance(splittable(stage.name, stage.steps, read, plan.graph, moved), Unsplit)
         for read in reads
     )
 
@@ -266,9 +265,8 @@ def _of(left: Plan, split: Plan, ranges: Stage, why: HotRanges) -> Iterator[HotS
     stage, stream = left.stage(why.stage), ranges.streams[0].name
     before = _taken(left, stage)
     after = [*_taken(split, split.stage(why.stage)).values()]
-    after += [
-        records for other in split.stages if _is_for(other, why.stage) for records in _taken(split, other).values()
-    ]
+    others = (each for each in split.stages if isinstance(each.why, HotRanges) and each.why.stage == why.stage)
+    after += [records for other in others for records in _taken(split, other).values()]
     for one in why.partitions:
         readers = [task.task for task in stage.tasks if one.partition in task.reads.get(stream, ())]
         task = max(readers, key=lambda number: before[number])
@@ -285,10 +283,6 @@ def _of(left: Plan, split: Plan, ranges: Stage, why: HotRanges) -> Iterator[HotS
             Fraction(max(after), max(1, *before.values())),
             planned.bytes * _rows(one, sum(before.values()), planned.records) // max(1, planned.records),
         )
-
-
-def _is_for(stage: Stage, name: str) -> bool:
-    return isinstance(stage.why, HotRanges) and stage.why.stage == name
 
 
 def _rows(split: SplitPartition, total: int, records: int) -> int:

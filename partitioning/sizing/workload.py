@@ -44,7 +44,7 @@ def _total(parts: Sequence[PlannedPartition]) -> Traffic:
 
 def _streams(plan: Plan, source: str) -> set[str]:
     """The streams that a step's records come from."""
-    inputs = {step.name: step.inputs for stage in plan.stages for step in stage.steps}
+    inputs = {step.name: step.inputs for step in plan.steps}
     streams: set[str] = set()
     left = [source]
     while left:

@@ -265,7 +265,7 @@ def reader(order: Order, ordered: Ordered, environment: TaskEnvironment) -> Read
 def stream_reader(
     pipeline: str, ordered: OrderedStream, environment: TaskEnvironment, *, shown: bool = False
 ) -> Reader:
-    """The reader of a stream, by its source. What is only to be `shown` may have text that is not UTF-8."""
+    """The reader of a stream, by its source. Rows that are only `shown` may have text that is not UTF-8."""
     written = as_landed(ordered)
     match ordered.declared.origin:
         case LandedSource() | IcebergSource():

@@ -257,7 +257,7 @@ class KeptByKey(TaskState):
 class KeptLives(KeptByKey):
     """State by key of which rows expire. The step also sees those that expire in this batch, and leaves none of them.
 
-    What was over before is known by its time, so nothing has to say that a key has no rows any more.
+    The time tells what was over before, so nothing has to say that a key has no rows any more.
     """
 
     def open(self) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import duckdb
 
-from coset.sources.databases import connect_to_ask
+from coset.sources.databases import connect_to_ask, words_of
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.state_sql import MARKS
 from partitioning.documents.document import canonical
@@ -144,7 +144,7 @@ class _Check:
         try:
             described(self._connection, f"SELECT ({text})::TIMESTAMP FROM {quote(stream.name)}")
         except duckdb.Error as error:
-            what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
+            what = words_of(error)
             then = "give one expression that can be cast to TIMESTAMP; of Kafka's, make_timestamp_ms(ts)"
             self._findings.append(Finding.of(Kind.SQL, what, where, then, said=what))
 
@@ -352,7 +352,7 @@ class _Check:
         unknown = sorted(named or {name for tree in trees for name in self._relations.unknown(inputs, tree)})
         if unknown:
             return [self._missing(name, _where(step), inputs) for name in unknown]
-        what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
+        what = words_of(error)
         then = f"correct the expression; {self._relations.listed(inputs)}"
         return [Finding.of(Kind.SQL, what, _where(step), then, said=what)]
 

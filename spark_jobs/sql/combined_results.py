@@ -120,7 +120,7 @@ class Aggregated:
 
     def of_parts(self, parts: Aggregated, step: str, keys: Collection[str], *, is_told: bool) -> _Wrong:
         """What it makes otherwise of a step's results of parts of the records, given by these `keys`, than of all.
-        What is wrong of any results is left out if it `is_told` already."""
+        A fault of any results is left out if it `is_told` already."""
         several = {name: call.told for name, call in parts._calls}
         for column in sorted({*keys, *(column for _, column in self._bare)} & several.keys()):
             what = f"rows are combined by {column}, which step {step!r} makes by {several[column]} of a part of them"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import duckdb
 
-from coset.sources.databases import connect_to_ask
+from coset.sources.databases import connect_to_ask, words_of
 from coset.sources.evolution import common_type
 from partitioning.errors import Finding, Refused, refuse
 from partitioning.imports import imported
@@ -66,7 +66,7 @@ def projection(changes: Sequence[ColumnChange], now: Sequence[Column]) -> str:
 
 
 def _changes(read: StateInput, step: Step, now: Columns, findings: list[Finding]) -> Iterator[ColumnChange]:
-    """What changes in each column. What the pipeline would have to say of one goes to `findings`."""
+    """What changes in each column. Demands on the pipeline about one go to `findings`."""
     findings.extend(_misnamed(read, now))
     declared, were = read.declared or KeptChange(), {column.name: column.type for column in read.columns}
     begins, migrate = dict(declared.begins), dict(declared.migrate)
@@ -132,7 +132,7 @@ def _wrong(read: StateInput, changes: Sequence[ColumnChange], now: Columns) -> I
                 if not broken:
                     described(connection, f"SELECT CAST({change.sql} AS {types[change.name]}) FROM kept_before")
             except duckdb.Error as error:
-                what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
+                what = words_of(error)
                 yield Finding.of(Kind.SQL, what, where, f"correct it; it kept {_names(read.columns)}", said=what)
             except Refused as refusal:
                 yield from (replace(finding, where=where) for finding in refusal.findings)

@@ -102,11 +102,10 @@ def _with_columns(read: Input, stage: Stage, given: list[Column], there: Columns
 
 def _columns(plan: Plan) -> tuple[Mapping[str, Columns], Mapping[str, Columns]]:
     """The columns of each stream and step, and of each step's state."""
-    steps = [step for stage in plan.stages for step in stage.steps]
     known = {stream.name: (*stream.columns, Column(PARTITION, "INTEGER")) for stream in plan.streams}
-    known |= {step.name: step.columns for step in steps if step.function}
+    known |= {step.name: step.columns for step in plan.steps if step.function}
     # Of state, all but its SQL may be other in each batch.
-    made = (replace(step, state=StateSpec(step.state.sql) if step.state else None) for step in steps)
+    made = (replace(step, state=StateSpec(step.state.sql) if step.state else None) for step in plan.steps)
     return _described(tuple(known.items()), tuple(step for step in made if not step.function))
 
 

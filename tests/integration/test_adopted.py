@@ -187,9 +187,10 @@ def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
 
 @pytest.mark.long
 def test_the_commands_of_the_guide_run_in_it(tmp_path: Path) -> None:
-    page, backups, others = (
-        (CLONE / "docs" / "guide" / f"{name}.md").read_text() for name in ("own-repository", "backups", "own-pipeline")
+    start, backups, others = (
+        (CLONE / "docs" / "guide" / f"{name}.md").read_text() for name in ("start", "backups", "own-pipeline")
     )
+    page = start.partition("## Your own repository")[2].partition("## The demo")[0]
     (scores,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     blocks = re.findall(r"```sh\n(.*?)```", page + backups.partition("## Upgrade")[2] + others, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if not line.startswith("export ")]

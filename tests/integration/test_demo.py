@@ -26,7 +26,7 @@ from tests.started import kill_all_that_name, started
 from tests.there import there
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
-PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "demo.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "start.md").read_text()
 FOLDERS = {"airflow", "docs", "lock", "logs", "s3"}
 RUN_AGAIN = (
     "Batch 0 was run again under tasks(12), with 12 tasks instead of 4, found identical, and swapped: "

@@ -31,7 +31,7 @@ from partitioning.model.read_ends import NOTHING, Ends
 from tests.landed import land_file
 from tests.sparse import FIRST, counted, land, published
 
-PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "lag.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "operating.md").read_text()
 VIEWS = StreamPartition("views", 0)
 
 _LABELS = r'\{([a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)*\}'

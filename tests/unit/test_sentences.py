@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CODE = ("partitioning", "coset", "spark_jobs", "expectations", "demo", "bench", "dags", "plugins")
 # How many sentences may have so many relative words, or more. It may only go down.
-ALLOWED = {3: 140, 4: 0}
+ALLOWED = {3: 136, 4: 0}
 _RELATIVE = re.compile(r"\b(which|that|who|whose|whom|what|whatever|whoever|where|wherever)\b", re.IGNORECASE)
 
 

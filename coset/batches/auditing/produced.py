@@ -148,7 +148,8 @@ def judged_keys(ledger: Ledger, plan: Plan, read: Iterable[Receipt]) -> pa.Table
     }
     then: Then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
     sampled = [
-        (task, _file_of_keys(receipt, task))
+        # Versions before 0.3.0 gave each task a file of its own.
+        (task, receipt.keys or next(iter(task.left(Role.KEYS)), None))
         for receipt in read
         for task in receipt.tasks
         if any(seen.keys for seen in task.partitions)
@@ -174,11 +175,6 @@ def judged_keys(ledger: Ledger, plan: Plan, read: Iterable[Receipt]) -> pa.Table
         tables.append(table)
     refuse(findings)
     return _worst_first(pa.concat_tables(tables) if tables else TABLES["keys"].empty_table())
-
-
-def _file_of_keys(receipt: Receipt, task: TaskReceipt) -> Artefact | None:
-    """The file with the sampled keys of a task: that of its group, in versions before 0.3.0 its own."""
-    return receipt.keys or next(iter(task.left(Role.KEYS)), None)
 
 
 def _keys_in(ledger: Ledger, then: Then, file: Artefact) -> pa.Table | None:

@@ -47,9 +47,7 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
 from partitioning.model.plan import Plan
-from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.changed_queries import ChangedQuery, unlike_queries
-from partitioning.planning.origins import graph_of
 from partitioning.values import replace
 from spark_jobs.engine.occasions import clock_time
 
@@ -124,7 +122,7 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     last = pairs[-1][1]
     behind = tuple(_unlike_behind(ledger, layers, last))
     for plan, changed in behind:
-        found = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, changed)
+        found = unlike_queries(pipeline.name, last.graph, plan, asked.settings, changed)
         findings.extend(asking_anew(finding, request) for finding in found)
     pairs[-1] = (pairs[-1][0], _as_accepted(last, behind))
     findings.extend(_appended_now(pairs))
@@ -151,7 +149,7 @@ def _unlike_behind(ledger: Ledger, layers: Layers, last: Plan) -> Iterator[tuple
     """The plans behind the last one of a backfill, and the tables of each that would have rows of both queries."""
     shown = layers.top(last.batch).plan(last.batch)
     for plan, tables in first_behind(ledger, layers, last.batch, keeping(last)):
-        # What differs now in the same way is left as it is.
+        # Equal differences of now are left as they are.
         as_now = {*unlike(shown, plan, tables)} if shown else set()
         yield plan, tuple(each for each in unlike(last, plan, tables) if each not in as_now)
 
@@ -173,7 +171,7 @@ def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
 def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     """Findings on state that the first batch needs and that is gone."""
     files, pipeline = StateFiles(ledger, plan), pipeline_of(plan.pipeline) or plan.pipeline
-    for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
+    for read in plan.states:
         named = [file for run in read.runs for file in files.of(read, run)]
         if any(ledger.store.head(file.path) is None for file in named):
             what = f"the state of {read.step} after batch {read.batch} was cleaned away or is lost"

@@ -106,7 +106,7 @@ def _unlike(
     assert gone is not None
     settings = Settings.read(backfill.settings, str(backfill))
     asked = {*settings.go_on, *settings.begin_anew}
-    lost = {write.declared.table for write in gone.writes()} - {write.declared.table for write in last.writes()}
+    lost = set(gone.tables) - set(last.tables)
     asks = keeping(last) | lost | last.accepted.keys()
     for plan, tables in first_behind(ledger, layers, last.batch, asks):
         yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(tables & lost))
@@ -121,7 +121,7 @@ def _unlike(
     then = Layers(store, backfill.pipeline, decided[: put[-1]]) if put and to is SwapKind.UNDO else None
     named = asked if to is SwapKind.SWAP else set[str]()
     for plan, tables in last_before(ledger, layers, first):
-        # What was so before the backfill may be so again.
+        # A state of before the backfill may come back.
         if then is not None and then.names(plan.batch)[-1] == layers.names(plan.batch)[-1]:
             continue
         for each in unlike(plan, first, tables):

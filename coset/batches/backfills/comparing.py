@@ -31,7 +31,6 @@ from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.verdict import Verdict
 from partitioning.planning.beginnings import beginnings
 from partitioning.planning.kept_columns import kept_before
-from partitioning.planning.origins import graph_of
 from spark_jobs.sql.column_check import PARTITION
 from spark_jobs.tables.table_schema import table_schema
 
@@ -205,7 +204,7 @@ def _rows_before(ledger: Ledger, was: KeptState | None, schema: pa.Schema) -> It
 def _replaced(before: Plan, now: Plan) -> dict[str, str]:
     """The steps that keep something in place of others: under another name the same, or the rows of the same upserted
     table."""
-    was, is_now = graph_of(before), graph_of(now)
+    was, is_now = before.graph, now.graph
     names = {step.name for step in is_now.steps if step.state}
     gone = {step.name for step in was.steps if step.state} - names
     tables = {write.table: write.step for write in was.writes if write.mode.by_key and write.step in gone}

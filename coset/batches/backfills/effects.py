@@ -22,7 +22,6 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.receipt import Artefact
 from partitioning.model.table_parts import Buckets, buckets_of
 from partitioning.planning.changed_queries import ChangedQuery, Now, changed_queries
-from partitioning.planning.origins import graph_of
 from partitioning.values import replace
 
 
@@ -244,7 +243,7 @@ def first_behind(ledger: Ledger, layers: Layers, batch: int, tables: Set[str]) -
         if plan is not None and plan.batch > batch:
             if found := left & keeping(plan):
                 yield plan, found
-            left = left - _written(plan)
+            left = left - set(plan.tables)
 
 
 def last_before(ledger: Ledger, layers: Layers, first: Plan) -> Iterator[tuple[Plan, Set[str]]]:
@@ -254,15 +253,15 @@ def last_before(ledger: Ledger, layers: Layers, first: Plan) -> Iterator[tuple[P
     for batch in range(first.batch - 1, -1, -1):
         plan = layers.top(batch).plan(batch) if left and ledger.published(batch) else None
         if plan is not None:
-            if found := left & _written(plan):
+            if found := left & set(plan.tables):
                 yield plan, found
-            left = left - _written(plan)
+            left = left - set(plan.tables)
 
 
 def unlike(earlier: Plan, later: Plan, tables: Set[str]) -> Iterator[ChangedQuery]:
     """The tables whose rows differ from one batch to a later one, whichever of both has a column more."""
     for was, now in ((earlier, later), (later, earlier)):
-        graph, columns = graph_of(now), {write.declared.table: write.columns for write in now.writes()}
+        graph, columns = now.graph, {write.declared.table: write.columns for write in now.writes()}
         # Rows that are upserted take the place of others, and so lack a column whichever came first.
         kept = (each for each in graph.writes if each.mode.keeps and (each.mode.by_key or now is later))
         writes = tuple(write for write in kept if write.table in tables)
@@ -273,10 +272,6 @@ def unlike(earlier: Plan, later: Plan, tables: Set[str]) -> Iterator[ChangedQuer
 def keeping(plan: Plan) -> Set[str]:
     """The tables of a plan that keep the rows of batches before it."""
     return {each.declared.table for each in plan.writes() if each.declared.mode.keeps}
-
-
-def _written(plan: Plan) -> Set[str]:
-    return {write.declared.table for write in plan.writes()}
 
 
 def _published(ledger: Ledger, behind: int, newest: int) -> Iterator[int]:

@@ -49,7 +49,7 @@ class Outlook(Value, frozen=True):
 def outlook(store: Store, pipeline: str, stored: Sequence[Plan]) -> Outlook:
     """The outlook on a backfill of these published batches."""
     ledger, last = Ledger(store, pipeline), stored[-1]
-    keeps = tuple(sorted({step.name for stage in last.stages for step in stage.steps if step.state}))
+    keeps = tuple(sorted({step.name for step in last.steps if step.state}))
     worked = {plan.batch: seconds_worked(ledger, plan) for plan in stored}
     return Outlook(
         {batch: seconds for batch, seconds in worked.items() if seconds is not None},

@@ -32,7 +32,6 @@ from partitioning.model.read_ends import NOTHING, Ends, StreamProgress
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column, Stream
-from partitioning.planning.origins import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived
 from partitioning.values import replace
 from spark_jobs.sql.engines import engine
@@ -152,7 +151,7 @@ def _day_end(stored: Plan) -> int | None:
     """The end of the day by which a batch goes: of its own, or of this one if it did not go by times at first."""
     if stored.day_end is not None:
         return stored.day_end
-    return None if goes_by_times(graph_of(stored)) else end_of_day()
+    return None if goes_by_times(stored.graph) else end_of_day()
 
 
 def _lost(ledger: Ledger) -> list[OffsetRange]:

@@ -19,7 +19,7 @@ from partitioning.model.read_ends import Ends
 from partitioning.model.sources import LandedSource
 from partitioning.model.streams import Discovered
 from partitioning.planning.beginnings import beginnings
-from partitioning.planning.origins import graph_of, over
+from partitioning.planning.origins import over
 from partitioning.values import replace
 from spark_jobs.sql.column_check import check_sql
 from spark_jobs.sql.engines import engine
@@ -147,9 +147,9 @@ def _swap(store: Store, pipeline: Pipeline) -> SwapAsking | None:
         return None
     written = {write.table: None for write in pipeline.writes}
     columns = [column for stream in last.streams for column in stream.columns]
-    if not written.keys() <= {write.declared.table for write in last.writes()}:
+    if not written.keys() <= set(last.tables):
         return None
     now = over(pipeline.graph, last.streams)
-    if any(beginnings(now, graph_of(last), written)) or engine(now, columns, last).mixing:
+    if any(beginnings(now, last.graph, written)) or engine(now, columns, last).mixing:
         return None
     return SwapAsking(pipeline.name, newest.number, digest(found))

@@ -23,7 +23,6 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, SwapKind, Swapped
 from partitioning.model.plan import Plan
 from partitioning.planning.beginnings import beginnings
-from partitioning.planning.origins import graph_of
 from partitioning.sections import many
 from partitioning.values import Value, replace
 
@@ -275,8 +274,8 @@ def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Se
     if before is None or now is None:
         return ()
     if now.planned_for.version != before.planned_for.version:
-        return tuple(step.name for stage in now.stages for step in stage.steps if step.state)
-    return tuple(each.step for each in beginnings(graph_of(now), graph_of(before), {}) if each.changes)
+        return tuple(step.name for step in now.steps if step.state)
+    return tuple(each.step for each in beginnings(now.graph, before.graph, {}) if each.changes)
 
 
 def _effect(store: Store, decided: Sequence[Swap]) -> Effect:

@@ -30,7 +30,7 @@ def version_of_batch(ledger: Ledger, table: str, batch: int, newest: int) -> int
         raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, ("finish it: ", Run(ledger.pipeline)), batch=batch)
     if lacks := _lacks(ledger, table, version):
         later = range(batch + 1, newest + 1)
-        # What is removed is what was taken out of the table first.
+        # The files that were taken out of the table first are removed.
         place = bisect_left(later, True, key=lambda each: _is_whole(ledger, table, each))
         there = later[place] if place < len(later) and _is_whole(ledger, table, later[place]) else None
         then: Then = ("verify it as it is now: ", VerifyAsking(ledger.pipeline, table))

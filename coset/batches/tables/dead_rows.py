@@ -123,7 +123,8 @@ def _having(read: FileKeys, file: LiveFile, keys: pa.Table) -> tuple[pa.Table, i
     placed = keys.schema.append(pa.field(ROW, pa.int64()))
     near, first = [placed.empty_table()], 0
     for there in read.of(file):
-        known = [_among(*each) for each in zip(there.columns, keys.columns, strict=True)]
+        pairs = zip(there.columns, keys.columns, strict=True)
+        known = [np.asarray(pc.is_in(column, value_set=values).to_numpy()) for column, values in pairs]
         (rows,) = np.nonzero(np.logical_and.reduce(known))
         near.append(there.take(numbers(rows)).append_column(placed.field(ROW), numbers(rows + first)))
         first += len(there)
@@ -136,10 +137,6 @@ def _having(read: FileKeys, file: LiveFile, keys: pa.Table) -> tuple[pa.Table, i
         connection.register("there", found)
         both = connection.sql(f"FROM there SEMI JOIN keys ON {met(keys.schema)}").to_arrow_table()
     return both.cast(placed), first
-
-
-def _among(column: pa.ChunkedArray, values: pa.ChunkedArray) -> np.ndarray:
-    return np.asarray(pc.is_in(column, value_set=values).to_numpy())
 
 
 # So many bytes of keys are held until the next file is read. A file with more is read each time.

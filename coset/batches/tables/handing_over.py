@@ -63,7 +63,7 @@ def _check_at_rest(store: Store, pipeline: str, table: str) -> None:
     standing = Ledger(store, pipeline).standing()
     if standing.plan is None or not standing.open:
         return
-    if table in {write.declared.table for write in standing.plan.writes()}:
+    if table in standing.plan.tables:
         what = f"batch {standing.plan.batch} of {pipeline} is open, and writes to the table"
         where = folder(store, table)
         raise Refused.of(Kind.TABLE_OWNER, what, where, (Run(pipeline), " finishes it"), batch=standing.plan.batch)

@@ -97,7 +97,7 @@ class NewSnapshot:
             return held
         # A manifest has files that lie in one way.
         entries, stay = {self._metadata.default_spec_id: list[ManifestEntry]()}, list[ManifestFile]()
-        # What goes is among what came last, mostly.
+        # Mostly the files that came last go.
         for each in sorted(held, key=lambda each: each.sequence_number, reverse=True):
             is_small = _count(each) < 2 * (len(change.come) + sum(map(len, entries.values())))
             read = each.fetch_manifest_entry(self._io) if is_small or left else []

@@ -51,7 +51,7 @@ def tidy(place: Namespace, where: str, name: str, keep: timedelta) -> int:
                     with changing():
                         commit(known, [old])
                 except Unsure:
-                    # What is there by now decides.
+                    # The files that are there by now decide.
                     pass
                 table = known.load_table(f"{place.name}.{name}")
         except NoSuchTableError:

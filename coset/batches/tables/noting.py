@@ -69,7 +69,7 @@ def _removed(file: LiveFile, stamp: int) -> Action:
 
 
 def _added(dead: DeadRows, vector: Vector, stamp: int) -> Action:
-    # Whoever wrote the file may not have counted it. Least and greatest values may be those of dead rows from now on.
+    # The file's writer may not have counted it. Least and greatest values may be those of dead rows from now on.
     stats = with_figures(dead.file.added.get("stats"), numRecords=dead.of, tightBounds=False)
     changed = {"stats": stats, "deletionVector": vector, "modificationTime": stamp, "dataChange": True}
     return {"add": {**dead.file.added, **changed}}

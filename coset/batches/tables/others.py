@@ -35,7 +35,6 @@ from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Discovered, Stream
-from partitioning.planning.origins import graph_of
 from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
 
@@ -244,7 +243,7 @@ def appended_again(
     logs: Logs,
 ) -> Iterator[Finding]:
     """A finding for each earlier owner of a table that has appended rows of records which the pipeline is to append
-    rows of: those that its next batches read from `ends` and `starts` on. What was accepted in the table's log is none.
+    rows of: those that its next batches read from `ends` and `starts` on. Changes that the log accepts are none.
     """
     for table in [write.table for write in pipeline.writes if write.mode.only_adds]:
         with opened(folder(store, table), logs) as log:
@@ -318,7 +317,7 @@ def _overlaps(
     plan: Plan, table: str, unread: Mapping[StreamPartition, tuple[Stream, OffsetRange]]
 ) -> Iterator[tuple[StreamPartition, int, int]]:
     """The partitions of which a plan's batch appended rows of what is unread, up to which offset, and how many."""
-    appended = {stream.name for stream in _appended(graph_of(plan), table)}
+    appended = {stream.name for stream in _appended(plan.graph, table)}
     for stream in (stream for stream in plan.streams if stream.name in appended):
         for part in stream.partitions:
             declared, left = unread.get(StreamPartition(stream.name, part.partition), (None, None))

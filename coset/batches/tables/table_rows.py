@@ -63,7 +63,7 @@ def _part(number: int, files: Sequence[LiveFile]) -> TablePart:
     dead, largest = sum(each.dead for each in files), max(files, key=lambda each: each.written)
     base = largest.batch
     if base is None:
-        # What was put together came before the batches that others are of.
+        # Files that were put together came before the batches of others.
         base = min((each.batch - 1 for each in files if each.batch is not None), default=None)
     return TablePart(number, len(files), sum(each.written for each in files) - dead, dead, base)
 

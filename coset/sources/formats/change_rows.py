@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from coset.sources.file_columns import columns_of
 from coset.sources.formats.changes_seen import has_decimals, type_in
-from coset.sources.formats.json_lines import type_of
+from coset.sources.formats.json_lines import converted, type_of
 from coset.sources.formats.landed_file import UnusableRecord
 from coset.sources.plain_arrays import plain_array
 from partitioning.model.composite_key import key_columns
@@ -156,8 +156,7 @@ def decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if is_encoded(kind):
         return _decimals(column, kind) if pa.types.is_decimal(kind) else _time(column, kind)
     if pa.types.is_binary(kind) and _is_text(was):
-        texts = column.to_pylist()
-        return pa.array([None if text is None else b64decode(text, validate=True) for text in texts], kind)
+        return converted(column, kind)
     if pa.types.is_integer(kind) and pa.types.is_time(was):
         # Connect's own times have milliseconds.
         return column.cast(pa.time32("ms")).cast(pa.int32()).cast(kind)

@@ -140,7 +140,7 @@ class DataFile:
             return [name if name in self._ids else f"{PART}{name}" for name in self._written.names]
         if None in numbers or len({*numbers}) < len(numbers):
             raise Unreadable("some of its columns have no ids", WRITE_IDS)
-        # What went since has a name that no column has.
+        # A column that went since has a name that no column has.
         return [named.get(number or 0, f"{PART}{number}") for number in numbers]
 
 

@@ -59,7 +59,7 @@ def derive_placements(graph: Graph, statistics: Statistics | None = None) -> Map
     records = estimates(graph, statistics)
     placed: dict[str, DerivedPlacement] = {}
     for stream in graph.streams:
-        # What lies by an earlier one of several hashes moves before (see `changeover`).
+        # Records that lie by an earlier one of several hashes move before (see `changeover`).
         origin = PlacementOrigin(stream.name, KeyHash(stream.key_format, stream.hash).settled)
         placed[stream.name] = DerivedPlacement(stream.key, stream.key_format, (origin,))
     sides, fixed, unknown = _sides(graph), _before_state(graph), estimates(graph)

@@ -29,7 +29,7 @@ def repartitioned(shares: Sequence[Share]) -> tuple[Share, ...]:
     of the same modulus are siblings if a residue of one and a residue of the other would be the same by the next
     coarser modulus. If every residue of siblings of siblings has its own there, each two make a share; otherwise
     siblings merge in pairs, which own what both owned. So nothing is lost or doubled, and a new share takes less
-    than two cold ones may. What is made of others takes their places, further shares come last.
+    than two cold ones may. Shares made of others take their places, further shares come last.
 
     >>> shares = [Share(4, (0, 3), load=-1), Share(4, (1,), load=0), Share(4, (2,), load=-1)]
     >>> print(*repartitioned(shares), sep="; ")

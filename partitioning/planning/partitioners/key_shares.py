@@ -9,6 +9,7 @@ from typing import Any
 from partitioning.errors import Finding, Refused, refuse
 from partitioning.kinds import Kind
 from partitioning.model.statistics import TaskFigures
+from partitioning.model.takes import Residues
 from partitioning.values import Value, replace
 
 # The finest that a key space is assigned: a plan lists every residue once.
@@ -34,10 +35,7 @@ class Share(Value, frozen=True):
     cooling: int = 0
 
     def __str__(self) -> str:
-        if self.modulus == 1 and self.residues:
-            return "all keys"
-        listed = ", ".join(map(str, self.residues))
-        return f"h(key) mod {self.modulus} {'=' if len(self.residues) == 1 else 'in'} {listed}"
+        return "all keys" if self.modulus == 1 and self.residues else str(Residues(self.modulus, self.residues))
 
 
 def smallest_factor(number: int) -> int:

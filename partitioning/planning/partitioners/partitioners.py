@@ -43,7 +43,7 @@ class Partitioner(Protocol):
         """The shares of the next batch, by task number: every key in exactly one.
 
         `current` are those of the last batch, none at first. Shares that are returned are kept, those that are
-        not are removed, any other is new. What is kept at its place stays in its task group. The answer must
+        not are removed, any other is new. A share that keeps its place stays in its task group. The answer must
         follow from the arguments alone: a batch may be planned twice.
         """
         ...

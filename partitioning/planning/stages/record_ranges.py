@@ -206,7 +206,7 @@ def kept_together(stream: str, streams: Sequence[Stream], steps: Sequence[Step],
     A stage reads these `streams` and has these `steps`. The rows of those that are `given` leave it.
     """
     for read in streams:
-        # What is set aside is kept once.
+        # Records that are set aside are kept once.
         if read.table if read.name == stream else read.sets_aside:
             return read.name
     parted = {stream}

@@ -258,7 +258,7 @@ def _with_tasks(
     planned: Mapping[str, Sequence[PlannedPartition]],
     findings: list[Finding],
 ) -> list[StageDraft]:
-    """The drafts with their tasks. What keeps a stage from having them goes to `findings`."""
+    """The drafts with their tasks. Reasons against them go to `findings`."""
     drafts_with_tasks = []
     for draft in drafts:
         with noting(findings):

@@ -167,7 +167,7 @@ class _Edges:
                 settled[step.name] = waits
             else:
                 settled[step.name] = max(settled.get(name, 0) for name in step.inputs)
-        # What a step keeps for a join in time is read in the task that has it.
+        # The task that has a join's kept records reads them.
         kept = {step.name for step in self._steps.values() if step.op is Op.RECENT}
         read = {name: settled[step.name] for step in self._steps.values() for name in kept.intersection(step.inputs)}
         return settled | read
