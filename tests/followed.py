@@ -187,7 +187,7 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
     "tests/unit/test_combines.py": {"test_what_depends_on_groups_or_order_is_found": {Kind.COMBINE_ORDER}},
     "tests/unit/test_corpus.py": {"test_a_newer_document_is_refused_with_what_to_do": {Kind.DOCUMENT_FORMAT}},
     "tests/unit/test_project.py": {"test_a_secret_is_refused_and_not_repeated": {Kind.SECRET}},
-    "tests/unit/test_samza.py": {"test_a_factor_or_build_that_does_not_exist_is_refused": {Kind.SAMZA}},
+    "tests/unit/test_samza.py": {"test_everything_wrong_with_a_grouping_is_found_at_once": {Kind.SAMZA}},
 }
 # Kinds that no input has, and why.
 UNRAISED = {

@@ -1,4 +1,4 @@
-"""Samza's groupers, key buckets and checkpoints: answers and faults of the real classes beside Coset's."""
+"""Samza's groupers, groupings, key buckets and checkpoints: answers and faults of the real classes beside Coset's."""
 
 from __future__ import annotations
 
@@ -34,9 +34,14 @@ from partitioning.samza.checkpoints import (
 from partitioning.samza.groupers import (
     ELASTIC_FINAL,
     RELEASE,
+    Grouping,
+    SystemPartition,
     group_by_container_count,
     group_by_container_ids,
+    group_by_partition,
+    group_by_stream_partition,
     key_bucket,
+    previous_partition,
 )
 from tests.plans import arrived, plan_of, takers
 from tests.refused import finding_of
@@ -170,6 +175,60 @@ def test_balanced_sticky_moves_less_than_samza_at_the_same_balance(compared: Any
     assert heaviest["ours"] <= heaviest["samza"]
 
 
+# ---- groupings
+
+
+def as_samza_wrote(grouping: Grouping) -> dict[str, list[str]]:
+    return {task: [as_text(part) for part in parts] for task, parts in grouping.items()}
+
+
+def as_text(part: SystemPartition) -> str:
+    return "/".join(
+        map(str, (part.system, part.stream, part.partition, *([] if part.bucket is None else [part.bucket])))
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "group"), [("group_by_partition", group_by_partition), ("group_by_ssp", group_by_stream_partition)]
+)
+def test_groupings_are_samzas_in_every_case_of_both_builds(name: str, group: Any) -> None:
+    for case in answers(name):
+        inputs = {stream.replace("/", "."): count for stream, count in case["inputs"].items()}
+        for build, expected in (
+            (RELEASE, case["result"]),
+            (ELASTIC_FINAL, case.get("resultElasticFinal", case["result"])),
+        ):
+            asked = {"broadcast": case["broadcast"], "factor": case["elasticityFactor"], "build": build}
+            if "error" in expected:
+                with pytest.raises(Refused):
+                    group(inputs, **asked)
+            elif set(expected) == {"tasks"}:  # Of a large answer only the number of tasks was kept.
+                assert len(group(inputs, **asked)) == expected["tasks"]
+            else:
+                assert as_samza_wrote(group(inputs, **asked)) == expected, (case["id"], build)
+                assert list(group(inputs, **asked)) == sorted(expected), "tasks are in Samza's order"
+
+
+def test_the_mapper_is_samzas_in_every_case_but_of_no_partitions_where_samza_divides_by_zero() -> None:
+    for case in answers("hash_ssp_mapper"):
+        counts = (case["partition"], case["previousPartitionCount"], case["currentPartitionCount"])
+        if isinstance(case["previousPartition"], int):
+            assert previous_partition(*counts) == case["previousPartition"], case["id"]
+        else:
+            with pytest.raises(Refused, match="no multiple"):
+                previous_partition(*counts)
+    with pytest.raises(Refused):
+        previous_partition(0, 0, 4)
+
+
+def test_everything_wrong_with_a_grouping_is_found_at_once() -> None:
+    with pytest.raises(Refused) as refused:
+        group_by_partition({"views": 1}, broadcast="kafka.views, kafka.a#[1-2", factor=0, build="1.8.0")
+    assert [finding.where for finding in refused.value.findings] == [
+        "factor", "build", "inputs", "broadcast", "broadcast",
+    ]  # fmt: skip
+
+
 # ---- key buckets
 
 
@@ -203,12 +262,10 @@ def test_buckets_of_records_without_key_and_offset_and_of_booleans_are_those_of_
     assert [key_bucket(key, "0", 10_000) for key in (True, False)] == [1231, 1237]
 
 
-@pytest.mark.parametrize(
-    ("factor", "build", "then"),
-    [(0, RELEASE, "use 1 or more"), (-1, ELASTIC_FINAL, "use 1 or more"), (2, "1.8.0", "use release or elastic final")],
-)
-def test_a_factor_or_build_that_does_not_exist_is_refused(factor: int, build: str, then: str) -> None:
-    assert finding_of(key_bucket, "user-1", "0", factor, build=build).then == then
+@pytest.mark.parametrize(("factor", "build"), [(0, RELEASE), (-1, ELASTIC_FINAL), (2, "1.8.0")])
+def test_a_factor_or_build_that_does_not_exist_is_refused(factor: int, build: str) -> None:
+    with pytest.raises(Refused):
+        key_bucket("user-1", "0", factor, build=build)
 
 
 @pytest.mark.parametrize(
