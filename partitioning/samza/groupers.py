@@ -1,8 +1,8 @@
 """Samza's groupings and groupers, for people who come from Samza: the same tasks in the same groups as there.
 
-Nothing is planned by the groupings. What they do to keys, and what Coset does instead, is in `docs/guide/coming-from.md`.
-Name a grouper by import path, as `partitioning.samza.groupers:group_by_container_count`. Containers are task groups;
-tasks go by the text of their names, so that `views/10` is before `views/2`.
+The groupings plan nothing. docs/guide/coming-from.md says what Samza does to keys, and what Coset does instead. Name a
+grouper by import path, as `partitioning.samza.groupers:group_by_container_count`. Containers are task groups; tasks go
+by the text of their names, so that `views/10` is before `views/2`.
 
 Key buckets are the parts of a stream partition that Samza's virtual tasks process (SAMZA-2687): to find out which task
 had a key, and which keys had none. Coset's own tasks own residues of the placement hash instead, `h(key) mod L`: that
