@@ -28,6 +28,7 @@ import pytest
 from deltalake import QueryBuilder
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchNamespaceError
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
@@ -35,11 +36,12 @@ from pyiceberg.types import LongType
 from bench.elsewhere import environment_of, python_of, variables_of
 from bench.party import JARS, PARTIES
 from coset.batches import publication
-from coset.batches.tables import iceberg, iceberg_files
+from coset.batches.tables import iceberg, iceberg_files, iceberg_snapshot
 from coset.batches.tables.iceberg import follow, tidied
-from coset.sources.iceberg import named_catalogue, rest_catalogue
+from coset.sources.iceberg import named_catalogue, rest_catalogue, sql_catalogue
 from coset.sources.iceberg.catalogue_changes import TableChange, commit
 from coset.sources.iceberg.named_catalogue import catalogue
+from coset.sources.iceberg.own_files import OwnFiles
 from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
 from partitioning.documents.folder_store import path_of
@@ -184,9 +186,25 @@ def follows(store: Store, lake: Catalog) -> None:
     for name in TABLES:
         there_is = in_catalogue(lake, name)
         assert len(there(there_is.current_snapshot()).manifests(there_is.io)) <= 6
+        holds_what_it_keeps(there_is)
         table = there_is.scan().to_arrow()
         assert rows(table) == delta_rows(store, name, ", ".join(table.column_names))
         assert set(table.column_names) >= {each.name for each in log_of(store, name).schema().fields} - {"_residue"}
+
+
+def holds_what_it_keeps(table: Table) -> None:
+    """What this process kept of the files that it wrote is what these have."""
+    if own := sql_catalogue._OWN.found(".".join(table.name()), table.metadata_location):
+        assert FromInputFile.table_metadata(table.io.new_input(table.metadata_location)) == own
+    newest = there(table.current_snapshot())
+    if kept_files := iceberg_snapshot._OWN.found(str(table.metadata.table_uuid), newest.manifest_list):
+        manifests, entries = kept_files
+        assert [each._data for each in manifests] == [each._data for each in newest.manifests(table.io)]
+        for each in (each for each in manifests if each.manifest_path in entries):
+            for kept, read in zip(entries[each.manifest_path], each.fetch_manifest_entry(table.io), strict=True):
+                # One that stayed has another status in the file, as it had when it came.
+                assert kept._data[1:4] == read._data[1:4]
+                assert kept.data_file._data == read.data_file._data
 
 
 def run(*more: str) -> str:
@@ -536,7 +554,9 @@ def test_a_catalogue_that_does_not_answer_stops_no_batch(
     follows(two_batches, lake)
 
 
-def test_what_others_wrote_there_is_taken_back_or_the_table_made_again(lake: Catalog, two_batches: Store) -> None:
+def test_what_others_wrote_there_is_taken_back_or_the_table_made_again(
+    lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     succeeded("iceberg", NEWEST)
     table = in_catalogue(lake, "newest")
     mine, row = there(table.current_snapshot()), table.scan(limit=1).to_arrow()
@@ -557,6 +577,8 @@ def test_what_others_wrote_there_is_taken_back_or_the_table_made_again(lake: Cat
 
     table = in_catalogue(lake, "newest")
     table.io.delete(there(table.current_snapshot()).manifest_list)
+    # As another process, which did not write it.
+    monkeypatch.setattr(iceberg_snapshot, "_OWN", OwnFiles())
     land(two_batches, 3)
     said = "files of the Iceberg table's newest snapshot are gone", "drop the table there, without its files, then"
     refused(coset("run", NEWEST, "--runner", "local"), *said)

@@ -262,7 +262,7 @@ class _Follower:
         metadata, updates, requirements = evolved(table, columns_of(log), self._identifier, buckets_of(log))
         newest, places = table.current_snapshot(), table.location_provider()
         snapshot = NewSnapshot(metadata, table.io, places)
-        wanted, before = self._named(live_files(log)), self._before(log, newest, snapshot)
+        before, wanted = self._before(log, newest, snapshot), self._named(live_files(log))
         # Where files lie is said where they are named.
         stay = {of: () if metadata.default_spec_id != table.spec().spec_id else before[of] for of in wanted}
         gone = {of: before[of] - (files.keys() & stay[of]) for of, files in wanted.items()}

@@ -33,8 +33,13 @@ from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollec
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
 
 from coset.batches.tables.position_deletes import name_of
+from coset.sources.iceberg.own_files import OwnFiles
 
 _CODEC: Any = "gzip"
+# Of manifests with more files these are not kept.
+_MOST_KEPT = 200
+# The manifests of a table by the file with their list, and the files of those that this process wrote.
+_OWN = OwnFiles[tuple[Sequence[ManifestFile], Mapping[str, Sequence[ManifestEntry]]]]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,15 @@ class NewSnapshot:
     def __init__(self, metadata: TableMetadata, io: FileIO, places: LocationProvider) -> None:
         self.id = metadata.new_snapshot_id()
         self._metadata, self._io, self._places = metadata, io, places
-        self._before = metadata.current_snapshot()
-        manifests = self._before.manifests(io) if self._before else ()
+        self._before, self._number = metadata.current_snapshot(), metadata.next_sequence_number()
+        # The files of manifests that need not be read.
+        self._known = dict[str, Sequence[ManifestEntry]]()
+        manifests = self._manifests_of(self._before) if self._before else ()
         # One that has only what went is of no use to later snapshots.
         self._held = [each for each in manifests if _count(each)]
         self._gone = list[tuple[DataFile, PartitionSpec]]()
         # No two attempts write files of one name. It says, too, when nothing can name a file any more.
-        self.mark = f"{metadata.table_uuid}-{metadata.next_sequence_number()}-{uuid4().hex}"
+        self.mark = f"{metadata.table_uuid}-{self._number}-{uuid4().hex}"
 
     def count(self, content: ManifestContent) -> int:
         """How many files of a kind the snapshot before has."""
@@ -66,19 +73,23 @@ class NewSnapshot:
 
     def names(self, content: ManifestContent) -> set[str]:
         """The names of the files of a kind that the snapshot before has, which takes all their manifests."""
-        return {name_of(entry.data_file) for each in self._of(content) for entry in each.fetch_manifest_entry(self._io)}
+        return {name_of(entry.data_file) for each in self._of(content) for entry in self._entries(each)}
 
     def written(self, changes: Sequence[FilesChange], said: Mapping[str, str]) -> UpdatesAndRequirements:
         """Write it. Returns what a catalogue is to do then, and upon what."""
-        before, number = self._before.snapshot_id if self._before else None, self._metadata.next_sequence_number()
+        before = self._before.snapshot_id if self._before else None
         manifests = [each for change in changes for each in self._manifests(change)]
         where = self._places.new_metadata_location(f"coset-{self.mark}-list.avro")
-        with write_manifest_list(2, self._io.new_output(where), self.id, before, number, _CODEC) as writer:
+        with write_manifest_list(2, self._io.new_output(where), self.id, before, self._number, _CODEC) as writer:
+            manifests = [*map(writer.prepare_manifest, manifests)]
             writer.add_manifests(manifests)
+        paths = {each.manifest_path for each in manifests}
+        known = {path: entries for path, entries in self._known.items() if path in paths and len(entries) <= _MOST_KEPT}
+        _OWN.keep(str(self._metadata.table_uuid), where, (manifests, known))
         snapshot = Snapshot(  # type: ignore[call-arg]  # by their aliases
             snapshot_id=self.id,
             parent_snapshot_id=before,
-            sequence_number=number,
+            sequence_number=self._number,
             manifest_list=where,
             summary=self._summary([file for change in changes for file in change.come], said),
             schema_id=self._metadata.current_schema_id,
@@ -87,6 +98,17 @@ class NewSnapshot:
         to = SetSnapshotRefUpdate(snapshot_id=self.id, ref_name=MAIN_BRANCH, type=kind)  # type: ignore[call-arg]
         upon = AssertRefSnapshotId(snapshot_id=before, ref=MAIN_BRANCH)  # type: ignore[call-arg]
         return (AddSnapshotUpdate(snapshot=snapshot), to), (upon,)
+
+    def _manifests_of(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
+        if own := _OWN.found(str(self._metadata.table_uuid), snapshot.manifest_list):
+            manifests, known = own
+            self._known |= known
+            return manifests
+        return snapshot.manifests(self._io)
+
+    def _entries(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+        """The files that a manifest has."""
+        return self._known.get(manifest.manifest_path) or manifest.fetch_manifest_entry(self._io)
 
     def _of(self, content: ManifestContent) -> list[ManifestFile]:
         return [each for each in self._held if each.content is content]
@@ -100,7 +122,7 @@ class NewSnapshot:
         # Mostly the files that came last go.
         for each in sorted(held, key=lambda each: each.sequence_number, reverse=True):
             is_small = _count(each) < 2 * (len(change.come) + sum(map(len, entries.values())))
-            read = each.fetch_manifest_entry(self._io) if is_small or left else []
+            read = self._entries(each) if is_small or left else []
             found = left & {name_of(entry.data_file) for entry in read}
             left -= found
             if is_small or found:
@@ -117,15 +139,26 @@ class NewSnapshot:
         name = f"coset-{self.mark}-{change.content.name.lower()}-{number}.avro"
         output = self._io.new_output(self._places.new_metadata_location(name))
         spec, schema = self._metadata.specs()[number], self._metadata.schema()
+        kept = self._known[output.location] = [
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED,
+                snapshot_id=self.id,
+                sequence_number=self._number,
+                file_sequence_number=self._number,
+                data_file=file,
+            )
+            for file in come
+        ]
         with _Manifest(change.content, spec, schema, output, self.id, _CODEC) as writer:
-            for file in come:
-                writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=file))
+            for entry in kept:
+                writer.add(entry)
             for entry in held:
                 if name_of(entry.data_file) in change.gone:
                     writer.delete(entry)
                     self._gone.append((entry.data_file, spec))
                 else:
                     writer.existing(entry)
+                    kept.append(entry)
         return writer.to_manifest_file()
 
     def _summary(self, come: Sequence[DataFile], said: Mapping[str, str]) -> Summary:

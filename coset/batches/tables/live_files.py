@@ -97,12 +97,15 @@ def is_known(log: TableLog, version: int) -> bool:
 
 
 def _live_files(log: TableLog, until: int) -> Sequence[LiveFile]:
-    found = dict[str, Mapping[str, Any]]()
-    for action in _actions(log, until):
+    # Mostly the version before was asked for.
+    known, before = log.listed if log.listed[0] <= until else (-1, {})
+    found = dict[str, Mapping[str, Any]](before)
+    for action in _actions(log, known, until):
         if removed := action.get("remove"):
             found.pop(removed["path"], None)
         if added := action.get("add"):
             found[added["path"]] = added
+    log.listed = until, found
     return tuple(LiveFile(found[path]) for path in sorted(found))
 
 
@@ -112,10 +115,13 @@ def vector_files(files: Iterable[LiveFile]) -> set[str]:
     return {name for name in named if name}
 
 
-def _actions(log: TableLog, until: int) -> Iterator[Mapping[str, Any]]:
-    """What a log has up to a version, oldest first. Of a version what it removes comes before what it adds."""
+def _actions(log: TableLog, known: int, until: int) -> Iterator[Mapping[str, Any]]:
+    """What a log has up to a version, oldest first, after one that is known, or -1. Of a version what it removes comes
+    before what it adds."""
     begins, checkpoint = log.copy.checkpoint()
-    if until < begins - 1:
+    if known >= 0:
+        begins, checkpoint = known + 1, []
+    elif until < begins - 1:
         begins, checkpoint = 0, []
     for path in checkpoint:
         if path.suffix != ".parquet" or _has_sidecars(path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from hashlib import md5
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -38,6 +38,8 @@ class TableLog(DeltaTable):
     copy: LogCopy
     # What was worked out of a version, by what was asked.
     known: tuple[int, dict[Hashable, object]] = (-1, {})
+    # The last version whose files were asked for, and how it added them, by their paths.
+    listed: tuple[int, Mapping[str, Mapping[str, Any]]] = (-1, {})
 
     def once(self, asked: Hashable, work_out: Callable[[], T]) -> T:
         """The result of `work_out`, which is called once for this version of the log."""

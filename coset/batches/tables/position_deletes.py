@@ -11,11 +11,10 @@ import io
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.locations import LocationProvider
@@ -58,30 +57,29 @@ def written(
     """Write those of files of the Delta table in a folder, for the snapshot to come that has this mark."""
     store, vectors = store_at(where), sorted(vector_files(files))
     contents = dict(zip(vectors, at_once(store.get, vectors), strict=True))
-    found = [(file, dead(store, file.vector, contents)) for file in files]
-    return at_once(partial(_written, where, output, places, mark, spec), found)
+    found = [_described(where, file, dead(store, file.vector, contents), places, mark, spec) for file in files]
+    at_once(_write, [(output.new_output(described.file_path), data) for described, data in found])
+    return [described for described, _ in found]
 
 
-def _written(
-    folder: str,
-    output: FileIO,
-    places: LocationProvider,
-    mark: str,
-    spec: PartitionSpec,
-    of: tuple[LiveFile, Iterable[int]],
-) -> DataFile:
-    """Write the rows of a data file that are dead, in their order."""
-    file, numbers = of
+def _write(of: tuple[OutputFile, bytes]) -> None:
+    output, data = of
+    with output.create(overwrite=True) as stream:
+        stream.write(data)
+
+
+def _described(
+    folder: str, file: LiveFile, numbers: Iterable[int], places: LocationProvider, mark: str, spec: PartitionSpec
+) -> tuple[DataFile, bytes]:
+    """The file of the rows of a data file that are dead, in their order, and what it has."""
     path, rows = f"{folder}/{file.path}", pa.array(numbers, pa.int64())
     sink = io.BytesIO()
     table = pa.Table.from_arrays([pa.repeat(path, len(rows)), rows], schema=_SCHEMA)
     pq.write_table(table, sink, compression="zstd", use_dictionary=["file_path"], store_schema=False)
     where = places.new_data_location(f"dead-{vector_name(file)}-{mark}.parquet")
-    with output.new_output(where).create(overwrite=True) as stream:
-        stream.write(sink.getvalue())
     # By these, which are equal for the path, readers know of which data file it is.
     least, greatest = ({_PATH: path.encode(), _ROW: struct.pack("<q", rows[at].as_py())} for at in (0, -1))
-    return DataFile.from_args(
+    described = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=where,
         file_format=FileFormat.PARQUET,
@@ -93,3 +91,4 @@ def _written(
         lower_bounds=least,
         upper_bounds=greatest,
     )
+    return described, sink.getvalue()

@@ -7,10 +7,15 @@ from typing import Any, cast
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import CursorResult, update
 from sqlalchemy.orm import Session
 
 from coset.sources.iceberg.catalogue_changes import TableChange
+from coset.sources.iceberg.own_files import OwnFiles
+
+_OWN = OwnFiles[TableMetadata]()
 
 
 class SqlTogether(SqlCatalog):
@@ -24,6 +29,7 @@ class SqlTogether(SqlCatalog):
         ]
         for _, new in staged:
             self._write_metadata(new.metadata, new.io, new.metadata_location)
+            _OWN.keep(".".join(new.name()), new.metadata_location, new.metadata)
         with Session(self.engine) as session:
             for old, new in staged:
                 is_it = (
@@ -40,3 +46,10 @@ class SqlTogether(SqlCatalog):
             session.commit()
         for old, new in staged:
             self._delete_old_metadata(new.io, old.metadata, new.metadata)
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        name, where = f"{orm_table.table_namespace}.{orm_table.table_name}", orm_table.metadata_location or ""
+        if metadata := _OWN.found(name, where):
+            io = self._load_file_io(metadata.properties, where)
+            return Table(self.identifier_to_tuple(name), metadata, where, io, self)
+        return super()._convert_orm_to_iceberg(orm_table)
