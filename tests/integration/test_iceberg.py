@@ -684,6 +684,20 @@ def test_a_catalogue_that_denies_access_says_so(
         server.shutdown()
 
 
+@pytest.mark.parametrize("kind", ["sql"])
+def test_a_catalogue_that_does_not_say_where_tables_are_is_told_to(
+    lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSET_ICEBERG", "lake.elsewhere")
+    monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE")
+    for command in (("iceberg", NEWEST), ("doctor",)):
+        told = coset(*command)
+        assert told.exit_code == 3
+        assert "PYICEBERG_CATALOG__LAKE__WAREHOUSE" in told.stdout + told.stderr
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", lake.properties["warehouse"])
+    succeeded("iceberg", NEWEST)
+
+
 def test_a_namespace_may_have_levels(
     lake: Catalog, kind: str, two_batches: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from coset.batches.tables.iceberg_marks import (
     said_of,
     version_of,
 )
-from coset.batches.tables.iceberg_place import Namespace, asked, make_namespace
+from coset.batches.tables.iceberg_place import Namespace, asked, make_namespace, make_table
 from coset.batches.tables.iceberg_schema import (
     FORMAT,
     PROPERTIES,
@@ -201,8 +201,10 @@ class _Follower:
         make_namespace(self._catalogue, self._place)
         said = {"comment": text} if (text := log.metadata().description) else {}
         with changing():
-            return self._catalogue.create_table(
-                self._identifier,
+            return make_table(
+                self._catalogue,
+                self._place,
+                self._name,
                 columns_of(log),
                 properties=PROPERTIES | self._mine(log) | {NAME: self._identifier} | said,
             )

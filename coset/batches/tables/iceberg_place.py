@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,6 +17,8 @@ from partitioning.model.sources import NAMESPACE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
 
 # The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
 ASKED = "COSET_ICEBERG"
@@ -49,12 +51,11 @@ def try_place() -> str | None:
     none. Raises as `follow`."""
     if (place := asked()) is None:
         return None
-    # Hive has no names with a hyphen.
-    table = f"{place.name}.doctor_{uuid4().hex}"
     with catalogue_errors(place.catalogue, Repeat()):
         known = catalogue(place.catalogue)
         make_namespace(known, place)
-        known.create_table(table, pa.schema([("k", pa.string())]))
+        # Hive has no names with a hyphen.
+        table = make_table(known, place, f"doctor_{uuid4().hex}", pa.schema([("k", pa.string())])).name()
         try:
             known.purge_table(table)
         except NotImplementedError:
@@ -72,3 +73,16 @@ def make_namespace(known: Catalog, place: Namespace) -> None:
     except ValueError as error:
         what = f"the catalogue {place.catalogue} cannot have the namespace {place.name}: {error}"
         raise Refused.of(Kind.SETTING, what, "environment", "name one without a dot", namespace=place.name) from error
+
+
+def make_table(known: Catalog, place: Namespace, name: str, columns: pa.Schema | Schema, **given: Any) -> Table:
+    """Make a table. Raises Refused if the catalogue does not know where its files are to be."""
+    try:
+        return known.create_table(f"{place.name}.{name}", columns, **given)
+    except ValueError as error:
+        # What derives from it is of an answer that nobody can read.
+        if type(error) is not ValueError:
+            raise
+        what = f"the catalogue {place.catalogue} cannot make a table in {place.name}: {error}"
+        then = f"say where its tables are, as by PYICEBERG_CATALOG__{place.catalogue.upper()}__WAREHOUSE"
+        raise Refused.of(Kind.SETTING, what, "environment", then, namespace=place.name) from error
