@@ -9,7 +9,6 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from types import SimpleNamespace
 
 import psutil
@@ -21,13 +20,11 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from spark_jobs.engine.location import ENVIRONMENT
 from tests.held import held_batch, met, waits
-from tests.small import until, working
+from tests.small import until
 from tests.there import there
 from tests.yarn import yarn
 
 RECONNECTS = "group 0: reconnects to the job that was left on the Spark server\n"
-# Longer than anybody waits, in little memory.
-ENDLESS = "sum(levenshtein(repeat(tailnum, 3000), repeat(tailnum, 3001))) AS work"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,13 +55,13 @@ def context(tries=1):
     return {"ti": SimpleNamespace(**own, try_number=tries)}
 
 
-def killed_in_the_middle(ref, connection, begun=None):
-    """Execute a task in a process of its own and kill it once it has `begun`. Gives the processes below that one."""
+def killed_in_the_middle(ref, connection, gate):
+    """Execute a task in a process of its own and kill it at the gate. Gives the processes below that one."""
     code = f"""
 from coset.batches.ref import BatchRef; from tests.airflow.test_task_group import context, operator
 operator(BatchRef{(ref.plan_uri, ref.digest)}, {connection!r}).execute(context())"""
     with subprocess.Popen([sys.executable, "-c", code]) as task:
-        assert until(begun or partial(working, task.pid))
+        assert until(lambda: met(gate))
         family = psutil.Process(task.pid).children(recursive=True)
         task.kill()
     return family
@@ -200,14 +197,14 @@ def test_a_missing_connection_is_an_error_and_not_yarn():
 
 
 @pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
-def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(connection):
+def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(connection, tmp_path):
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-    ref = planned(ENDLESS)
+    ref = held_batch(gate := tmp_path / "gate").ref
     task = operator(ref, connection)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(task.execute, context())
-        assert until(lambda: working(os.getpid()))
+        assert until(lambda: met(gate))
         task.on_kill()
         with pytest.raises(AirflowException) as caught:
             running.result(timeout=10)
@@ -216,14 +213,14 @@ def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(conne
 
 
 @pytest.mark.long
-def test_an_application_ends_with_the_task_that_submitted_it():
-    left = killed_in_the_middle(planned(ENDLESS), "spark_master")
+def test_an_application_ends_with_the_task_that_submitted_it(tmp_path):
+    left = killed_in_the_middle(held_batch(gate := tmp_path / "gate").ref, "spark_master", gate)
     assert psutil.wait_procs(left, timeout=10)[1] == []
 
 
 def test_a_retry_reconnects_to_the_job_that_a_killed_task_left_on_the_server(capsys, tmp_path):
     ref = held_batch(gate := tmp_path / "gate").ref
-    killed_in_the_middle(ref, "spark_default", partial(met, gate))
+    killed_in_the_middle(ref, "spark_default", gate)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(operator(ref).execute, context(tries=2))
         assert until(lambda: RECONNECTS in capsys.readouterr().out)
@@ -247,7 +244,7 @@ def test_a_retry_that_is_cleared_ends_the_job_to_which_it_reconnected(capsys, tm
     from airflow.sdk.exceptions import AirflowException
 
     ref = held_batch(gate := tmp_path / "gate").ref
-    killed_in_the_middle(ref, "spark_default", partial(met, gate))
+    killed_in_the_middle(ref, "spark_default", gate)
     task = operator(ref)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(task.execute, context(tries=2))
