@@ -242,8 +242,8 @@ def _keyed(stream: Stream, read: PlannedStream | None, stored: Plan, anew: Backf
 
 
 def _renamed_key(stream: Stream, read: PlannedStream | None, stored: Plan, anew: BackfillAsking) -> Iterator[Finding]:
-    """A finding if the key is of columns that the batch's files do not have."""
-    if read is None or stream.key == read.declared.key or _has_key_bytes(stream):
+    """A finding if the key is of columns that the batch's files do not have. An Iceberg table says what it renamed."""
+    if read is None or read.ids or stream.key == read.declared.key or _has_key_bytes(stream):
         return
     there = {*(column.name for column in read.columns), *read.untyped}
     if lacking := [name for name in key_columns(stream.key) if name not in there]:
