@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from typer.testing import Result
 
 from partitioning.documents.store import Store
@@ -178,3 +179,24 @@ def test_an_undo_takes_back_the_columns_of_a_backfill(mode: str, which: tuple[st
     ads.land([{"ad": "a2", "n": 11}])
     ads.run("run")
     ads.run("verify")
+
+
+@pytest.mark.parametrize("by", ["others", "a batch before the table was left"])
+def test_an_undo_leaves_a_column_that_others_or_later_batches_filled(by: str, ads: Project) -> None:
+    written, other = 'views.select("n{}").write("seen")', 'views.select("n", name="more").write("more")'
+    ads.declare("ad", f"{written.format('')}\n{other}")
+    ads.land(BEFORE)
+    ads.run("run")
+    ads.declare("ad", f"{written.format(', n * 2 AS double')}\n{other}")
+    ads.backfilled("backfill", ads.file, "--from", "0", "--go-on", "seen", "--go-on", "more")
+    if by == "others":
+        rows = pa.table({"ad": ["a1"], "n": [10], "double": [20]})
+        write_deltalake(log_of(ads.store, "seen").table_uri, rows, mode="append")
+    else:
+        ads.land([{"ad": "a1", "n": 10}])
+        ads.run("run", "--go-on", "seen")
+        ads.declare("ad", other)
+        ads.land([{"ad": "a1", "n": 11}])
+        ads.run("run")
+    ads.run("undo", "0", "--why", "too early")
+    assert [row for row in ads.rows("n, double") if row[1] is not None] == [(10, 20)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow.parquet as pq
 from deltalake import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -19,8 +21,9 @@ from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import opened, opened_at
 from coset.batches.tables.owners import Owner, application
 from coset.sources.files import Files
+from coset.sources.s3 import AGAIN, reaching
 from partitioning.documents.document import digest
-from partitioning.documents.store import Store
+from partitioning.documents.store import Store, at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Swap
@@ -33,7 +36,7 @@ from spark_jobs.tables.table_schema import folder
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """What a swap does to a table, by batch: the files that go, with the name of their ledger, and those that come; and
-    the columns that go with them, which no other file has."""
+    the columns that go with them if no other file has them."""
 
     write: PlannedWrite
     gone: dict[int, tuple[str, tuple[Artefact, ...]]]
@@ -73,14 +76,24 @@ def exchange(store: Store, swap: Swap, change: Exchange) -> int:
             return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
         gone = [taken(*file, changes=True) for file in _gone(log, change)]
         come = [added(file, write) for files in change.come.values() for file in files if file.records]
-        stay = [field for field in log.schema().fields if field.name not in change.columns]
-        if len(stay) == len(log.schema().fields):
-            return Change([*gone, *come], "append", takes=bool(gone))
         paths = {file.path for file in gone}
-        again = [file for file in live_files(log) if file.path not in paths]
-        return Change([*come], "overwrite", takes=True, columns=Schema(stay), again=again)
+        stay = [file for file in live_files(log) if file.path not in paths] if change.columns else []
+        # Others may have filled them, and so may batches since which the pipeline does not write the table any more.
+        columns = change.columns.difference(*at_once(partial(_columns, log), stay))
+        if not columns & {field.name for field in log.schema().fields}:
+            return Change([*gone, *come], "append", takes=bool(gone))
+        left = Schema([field for field in log.schema().fields if field.name not in columns])
+        return Change([*come], "overwrite", takes=True, columns=left, again=stay)
 
     return _swapped(store, swap, write, exchanged)
+
+
+def _columns(log: TableLog, file: LiveFile) -> Sequence[str]:
+    """The columns that a file of a table has."""
+    uri = f"{log.table_uri.rstrip('/')}/{file.path}"
+    with reaching("the file cannot be read", uri, AGAIN), Files().open(uri) as there:
+        names: list[str] = pq.read_schema(there).names
+    return names
 
 
 def check_held(store: Store, change: Exchange) -> None:
