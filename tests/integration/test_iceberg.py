@@ -685,16 +685,18 @@ def test_a_catalogue_that_denies_access_says_so(
 
 
 @pytest.mark.parametrize("kind", ["sql"])
-def test_a_catalogue_that_does_not_say_where_tables_are_is_told_to(
+def test_a_catalogue_that_is_not_configured_is_by_the_variables_that_are_named(
     lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COSET_ICEBERG", "lake.elsewhere")
-    monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE")
-    for command in (("iceberg", NEWEST), ("doctor",)):
-        told = coset(*command)
-        assert told.exit_code == 3
-        assert "PYICEBERG_CATALOG__LAKE__WAREHOUSE" in told.stdout + told.stderr
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", lake.properties["warehouse"])
+    monkeypatch.setenv("COSET_ICEBERG", "my-lake.elsewhere")
+    for setting in ("uri", "warehouse"):
+        for command in (("iceberg", NEWEST), ("doctor",)):
+            told = coset(*command)
+            assert told.exit_code == 3
+            (named,) = set(re.findall(r"(?:with|as by) (PYICEBERG_CATALOG__\S+)", told.stdout + told.stderr))
+            # No shell exports another name.
+            assert named.isidentifier()
+        monkeypatch.setenv(named, lake.properties[setting])
     succeeded("iceberg", NEWEST)
 
 

@@ -74,16 +74,14 @@ def exchange(store: Store, swap: Swap, change: Exchange) -> int:
             if newest not in change.come:
                 return Change([], "append")
             return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
-        gone = _gone(log, change)
+        gone = [taken(*file, changes=True) for file in _gone(log, change)]
         come = [added(file, write) for files in change.come.values() for file in files if file.records]
-        stay = (
-            [file for file in live_files(log) if file.path not in {path for path, _ in gone}] if change.columns else []
-        )
+        paths = {file.path for file in gone}
+        stay = [file for file in live_files(log) if file.path not in paths] if change.columns else []
         # Others may have filled them, and so may batches since which the pipeline does not write the table any more.
         columns = change.columns.difference(*at_once(partial(_columns, log), stay))
         if not columns & {field.name for field in log.schema().fields}:
-            actions = [*(taken(*file, changes=True) for file in gone), *come]
-            return Change(actions, "append", takes=bool(gone))
+            return Change([*gone, *come], "append", takes=bool(gone))
         left = Schema([field for field in log.schema().fields if field.name not in columns])
         return Change([*come], "overwrite", takes=True, columns=left, again=stay)
 

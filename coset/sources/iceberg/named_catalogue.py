@@ -63,9 +63,18 @@ def catalogue(name: str, **options: str) -> Catalog:
             return HiveWithin(name, **said)
         return load_catalog(name, **said)
     except (KeyError, NotInstalledError, TypeError, ValueError) as error:
-        then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
+        then = f"configure it in .pyiceberg.yaml, or with {variable(name, 'URI')}"
         what = f"PyIceberg cannot load the catalogue {name}: {text_of(error)}"
         raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
+
+
+def variable(name: str, setting: str) -> str:
+    """The variable with a setting of a catalogue: PyIceberg takes underscores for the hyphens of names.
+
+    >>> variable("my-lake", "URI")
+    'PYICEBERG_CATALOG__MY_LAKE__URI'
+    """
+    return f"PYICEBERG_CATALOG__{name.upper().replace('-', '_')}__{setting}"
 
 
 @lru_cache(4)
