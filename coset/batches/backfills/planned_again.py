@@ -127,8 +127,8 @@ def _with_columns(
 
 
 def _with_later(read: PlannedStream, known: StreamProgress | None) -> PlannedStream:
-    """A stream of a batch with the columns that later batches found, which are null in its records, and the types that
-    hold the values of these too. An Iceberg table says itself what it has."""
+    """A stream of a batch with the columns of later batches, null in its records, and the types that hold their values
+    too. An Iceberg table says itself what it has."""
     if known is None or read.ids:
         return read
     declared, types = read.declared, {each.name: each.type for each in read.columns}

@@ -84,7 +84,7 @@ def has_vectors(table: DeltaTable) -> bool:
 def live_files(log: TableLog, version: int | None = None) -> Sequence[LiveFile]:
     """The files of a table as it is now, or was in a version, in the order of their paths.
 
-    Raises Refused if its log has lost what that takes, or is of a kind that is not read.
+    Raises Refused if its log lacks what that takes, or is of an unknown kind.
     """
     until = log.version() if version is None else version
     return log.once(("live files", until), lambda: _live_files(log, until))
