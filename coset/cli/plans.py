@@ -10,6 +10,7 @@ from typing import Any
 
 from coset.batches import steps
 from coset.batches.attempt import Attempt
+from coset.batches.backfills.swaps import newest_shown
 from coset.batches.ends import balance
 from coset.batches.history import statistics
 from coset.batches.planning import ignored, preview
@@ -106,7 +107,8 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
     declared = {each.name: each for each in pipeline.streams}
     planned = [replace(each, declared=declared[each.name]) for each in plan.streams if each.name in declared]
     now = [*map(as_of_now, planned)]
-    text = table_query(pipeline, plan, table, [each.offsets for each in upto.skipped], upto.doubled or (), now)
+    shown = newest_shown(store, pipeline.name, plan.batch)
+    text = table_query(pipeline, plan, table, [each.offsets for each in upto.skipped], upto.doubled or (), now, shown)
     means = meanings(pipeline.graph)[table]
     value = {"table": table, "batch": plan.batch, "is_query": means.is_query, "rows": rows_are(means), "query": text}
     return Answer(value, text.rstrip("\n").split("\n"))

@@ -101,15 +101,16 @@ def table_query(
     skipped: Sequence[OffsetRange] = (),
     doubled: Collection[str] = (),
     now: Iterable[PlannedStream] = (),
+    shown: Plan | None = None,
 ) -> str:
     """The query that a result table is after a plan's batch, for DuckDB alone. Batches were asked to leave out records
     that are `skipped`. Of `doubled` streams several files have the same records. Streams of `now` have the columns that
-    Iceberg tables have by now.
+    Iceberg tables have by now. The table has the columns of the plan whose rows are `shown`, as of a backfill.
 
     It has a row for each row of the table; of one whose rows are of a batch, for each that this batch makes. Functions
     are only named.
     """
-    return "\n".join(_Query(pipeline, plan, table, skipped, doubled, now).lines()) + "\n"
+    return "\n".join(_Query(pipeline, plan, table, skipped, doubled, now, shown or plan).lines()) + "\n"
 
 
 class _Query:
@@ -121,8 +122,9 @@ class _Query:
         skipped: Sequence[OffsetRange],
         doubled: Collection[str],
         now: Iterable[PlannedStream],
+        shown: Plan,
     ) -> None:
-        self._pipeline, self._plan, self._doubled = pipeline, plan, doubled
+        self._pipeline, self._plan, self._doubled, self._shown = pipeline, plan, doubled, shown
         self._write = next(write for write in pipeline.writes if write.table == table)
         self._means = meanings(pipeline.graph)[table]
         above = pipeline.graph.above(self._write.step)
@@ -175,7 +177,7 @@ class _Query:
 
     def _columns(self) -> str:
         """The columns of the table, as far as they are known."""
-        written = (each for each in self._plan.writes() if each.declared.table == self._write.table)
+        written = (each for each in self._shown.writes() if each.declared.table == self._write.table)
         return ", ".join(quote(column.name) for each in written for column in each.columns) or "*"
 
     def _ctes(self) -> Iterator[str]:

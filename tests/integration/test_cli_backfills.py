@@ -116,6 +116,19 @@ def test_a_changed_pipeline_waits_for_approval(two_batches: Store) -> None:
     assert "It is in place" in typed(*command.split())
 
 
+def test_the_printed_query_has_the_columns_of_the_rows_that_readers_see(two_batches: Store, tmp_path: Path) -> None:
+    wider = tmp_path / "delays.py"
+    wider.write_text(Path(PIPELINE).read_text().replace("planes.seats", "planes.seats, totals.delay + 1 AS more"))
+    before, now = '"tailnum", "delay", "seats" FROM', '"tailnum", "delay", "seats", "more" FROM'
+    shown = typed("backfill", str(wider), "--from", "0", "--cascade", "--runner", "local")
+    assert before in typed("explain", str(wider), "--query", "delays")
+    (command,) = re.findall(r"`coset (swap \S+ 0 --approve sha256:[0-9a-f]+ [^`]+)`", shown)
+    typed(*command.split())
+    assert now in typed("explain", str(wider), "--query", "delays")
+    typed("undo", str(wider), "0", "--why", "too early")
+    assert before in typed("explain", str(wider), "--query", "delays")
+
+
 def test_what_cannot_be_run_again_is_refused(two_batches: Store) -> None:
     refused(coset("backfill", PIPELINE, "--from", "0", "--to", "2"), "but batches 0 to 1 are published")
     refused(coset("backfill", PIPELINE, "--from", "5", "--preview"), "but batches 0 to 1 are published")
