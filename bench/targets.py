@@ -66,7 +66,8 @@ def _compared(answers: Answers) -> Iterator[tuple[str, float, float]]:
     ):
         if {coset, party} <= set(parties):
             times = took(coset, last) / took(party, last)
-            yield f"{times:.2f} times the CPU of {PARTIES[party].title}, {last}", times, most
+            what = f"{PARTIES[coset].title}: {times:.2f} times the CPU of {PARTIES[party].title}, {last}"
+            yield what, times, most
     for party, (name, most) in product(parties, _OF_FACTORS.items() if answers.query is Query.ELASTIC else ()):
         if party.startswith("coset"):
             times = took(party, name) / took(party, "F = 1")

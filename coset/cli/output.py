@@ -226,7 +226,7 @@ def step(name: str) -> Iterator[list[str]]:
     started, said = time.monotonic(), list[str]()
 
     def end(word: str, style: str | None = None) -> None:
-        line = f"{word:6} {name:14} {time.monotonic() - started:6.1f} s  {' '.join(said)}".rstrip()
+        line = f"{word:6} {name:14} {time.monotonic() - started:6.1f} s  {'; '.join(said)}".rstrip()
         _NOW.end(name, line, style)
 
     _NOW.begin(name)
