@@ -76,7 +76,7 @@ class Relations:
             try:
                 self.connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
             except duckdb.Error as error:
-                if not _lacks_memory(error) or not self._may_be_cut(sql, keys):
+                if not _may_go_on(error) or not self._may_be_cut(sql, keys):
                     raise
                 self._create_in_parts(name, sql, keys, where)
 
@@ -112,7 +112,7 @@ class Relations:
             try:
                 self.connection.execute(f"INSERT INTO temp.{quote(name)} WITH {named} FROM ({sql})")
             except duckdb.Error as error:
-                if not _lacks_memory(error):
+                if not _may_go_on(error):
                     raise
                 self._refuse_one_key(keys, parts, where, error)
                 self._insert_by_keys(name, sql, keys, parts, cut * _PARTS, where)
@@ -186,8 +186,18 @@ class Relations:
 
 
 def _lacks_memory(error: Exception) -> bool:
+    """Whether memory was too small.
+
+    >>> _lacks_memory(duckdb.Error("Failed to commit: Checkpoint failed: failed to allocate data of size 3.0 MiB"))
+    True
+    """
     # What fails while rows are read is an error of Arrow, and while they are stored one of the transaction.
-    return bool(re.search(r"Out of Memory Error|Failed to commit: .* block of size", str(error)))
+    return bool(re.search(r"Out of Memory Error|Failed to commit: .* (?:block|data) of size", str(error)))
+
+
+def _may_go_on(error: Exception) -> bool:
+    """Whether memory was too small, and the database can still be asked."""
+    return _lacks_memory(error) and "has been invalidated" not in str(error)
 
 
 def cast(columns: Iterable[tuple[str, str]]) -> str:

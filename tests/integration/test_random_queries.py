@@ -35,7 +35,10 @@ def test_a_table_is_its_query_whatever_leads_to_it_and_is_done_to_it(
 ) -> None:
     monkeypatch.setenv("COSET_IMPORTS", "tests")
     compared = Compared()
-    check(history(seed, wide=True), compared)
+    # A history may be refused as a whole.
+    for number in range(seed, 300, 30):
+        if not compared.tables:
+            check(history(number, wide=True), compared)
     assert compared.tables
 
 
