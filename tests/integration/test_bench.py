@@ -185,13 +185,16 @@ def costs(query: Query, cpu: list[float]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (answers(Query.COUNTED, coset=[9, 1, 3, 2], pyspark=[9, 10, 10, 10]), ["reached: 0.20 times"]),
-        (answers(Query.COUNTED, coset=[9, 2.1], pyspark=[9, 10]), ["MISSED: 0.21 times"]),
+        (answers(Query.COUNTED, coset=[9, 1, 3, 2], pyspark=[9, 10, 10, 10]), ["reached: Coset, proved: 0.20 times"]),
+        (answers(Query.COUNTED, coset=[9, 2.1], pyspark=[9, 10]), ["MISSED: Coset, proved: 0.21 times"]),
         (answers(Query.COUNTED, coset=[9, 1.3], coset_unproved=[9, 1]), ["MISSED: the proof costs 0.30"] * 2),
         (answers(Query.ELASTIC, coset=[9, 1, 1, 1.5, 2.1]), ["reached: Coset, proved: F = 4 takes 1.50", "MISSED"]),
         (answers(Query.MERGED, coset=[9, 1]), ["MISSED: Coset moves 1,001 records, to reach 1,000"]),
         (answers(Query.HOT, coset=[9, 1]), ["MISSED: the longest task took 2.00"]),
-        (answers(Query.BY_RECORDS, coset=[9, 1, 1, 1, 1, 2], duckdb=6 * [1.0]), ["MISSED: 2.00 times the CPU"]),
+        (
+            answers(Query.BY_RECORDS, coset=[9, 1, 1, 1, 1, 2], duckdb=6 * [1.0]),
+            ["MISSED: Coset, proved: 2.00 times the CPU"],
+        ),
         (
             answers(
                 Query.BY_SHARE, coset=[9, *(10 * [1.03]), *(5 * [1.5])], coset_unsplit=[9, *(10 * [1.0]), *(5 * [1.0])]
@@ -199,7 +202,10 @@ def costs(query: Query, cpu: list[float]) -> dict[str, Any]:
             ["MISSED: where no key is hot, to split costs 0.030 ", "MISSED: 0 %: the longest task took 2.00"]
             + [f"MISSED: {point}: the longest" for point in ("10 %", "20 %", "40 %", "60 %", "Zipf")],
         ),
-        (answers(Query.RESCALED, coset_resident=[9, 1, 3], streaming=[9, 9, 2]), ["MISSED: 1.50 times"]),
+        (
+            answers(Query.RESCALED, coset_resident=[9, 1, 3], streaming=[9, 9, 2]),
+            ["MISSED: Coset, whole batches, resident: 1.50 times"],
+        ),
     ],
 )
 def test_what_is_reached_is_said(found: Answers, said: list[str]) -> None:
@@ -218,7 +224,7 @@ def test_the_page_says_what_decides_and_what_was_missed(tmp_path: Path) -> None:
     ]
     assert [line for line in lines if line.endswith("; 1 of 3 targets reached")]
     assert [line for line in lines if line.startswith("- MISSED")] == [
-        "- MISSED: 1.00 times the CPU of Spark 3.5 with Comet 0.12, warm, to reach 0.5",
+        "- MISSED: Coset, proved: 1.00 times the CPU of Spark 3.5 with Comet 0.12, warm, to reach 0.5",
         "- MISSED: the longest task took 2.00 times the records of the mean, to reach 1.3",
     ]
 
