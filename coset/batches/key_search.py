@@ -39,7 +39,7 @@ from partitioning.model.streams import Column
 from partitioning.values import replace
 from spark_jobs.engine.hashing import keyed, placement_hashes
 
-# A coincidence of one topic in so many is taken for none.
+# Chance lays out one topic in so many like this: that is taken for no chance.
 _SURELY = 10_000
 # A hash that places so large a part of keys explains where they lie.
 _MOST = 0.75

@@ -138,11 +138,11 @@ def check_reason(why: str, what: str) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console, as wide as COLUMNS says or the terminal is; what is copied from elsewhere is not to be broken."""
+    """A console, as wide as COLUMNS says or the terminal is. Elsewhere lines are copied, and so none is broken."""
     if stderr and _NOW.console is not None:
         return _NOW.console
     to = Console(stderr=stderr, highlight=False, emoji=False)
-    if _FORM.wide or not (to.is_terminal or "COLUMNS" in os.environ):
+    if _FORM.wide or not (to.is_terminal or os.environ.get("COLUMNS")):
         to.width = _WIDE
     return to
 

@@ -1,7 +1,7 @@
 """The history of a pipeline: an index of its batches with plots, and one for each hundred earlier batches.
 
 The rows are kept in the store and grow with each batch, whichever machine runs it. The local folder has the same pages
-and links to those made here. One more batch reads and writes no more than the batches before.
+and links to those made here. The cost of one more batch does not grow with the batches before.
 
 A page of an attempt is made once. What becomes of the attempt later is said in two sections, which are made anew from
 its row.

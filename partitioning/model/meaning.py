@@ -161,7 +161,7 @@ def _of_kept(step: Step, before: Sequence[Meaning]) -> Meaning:
     """What a step makes of all rows of the keys that changed: all that it has of these keys, or none."""
     several = step.op is Op.AGGREGATE and len(step.expressions) > 1
     if step.op is Op.JOIN:
-        # A full join gives pairs that a further condition keeps apart alone, once for each side.
+        # Rows that a further condition keeps apart come from a full join each alone, once for each side.
         apart = len(step.expressions) > 1 and f" {Join.FULL.sql} " in step.sql
         several = apart or any(each.several for each in before)
     why = "a key that has no row any more is not told"

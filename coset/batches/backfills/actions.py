@@ -149,7 +149,7 @@ def _unlike_behind(ledger: Ledger, layers: Layers, last: Plan) -> Iterator[tuple
     """The plans behind the last one of a backfill, and the tables of each that would have rows of both queries."""
     shown = layers.top(last.batch).plan(last.batch)
     for plan, tables in first_behind(ledger, layers, last.batch, keeping(last)):
-        # Equal differences of now are left as they are.
+        # A difference that is there already stays.
         as_now = {*unlike(shown, plan, tables)} if shown else set()
         yield plan, tuple(each for each in unlike(last, plan, tables) if each not in as_now)
 
