@@ -35,9 +35,14 @@ def _with_contents(app: Any, page: str, source: list[str]) -> None:
     """Give the index the order of all pages, which is that of its tables; decisions follow by their numbers."""
     if page != root_doc:
         return
-    listed = re.findall(r"^\| \[.*?\]\(((?:guide|internals)/.*?)\.md\)", source[0], re.M)
+    listed = re.findall(r"^\| \[.*?\]\(((?:guide|how-to|internals)/.*?)\.md\)", source[0], re.M)
     decisions = [f"decisions/{path.stem}" for path in sorted((_ROOT / "docs" / "decisions").glob("*.md"))]
-    for caption, folder in (("Guide", "guide/"), ("Internals", "internals/"), ("Decisions", "decisions/")):
+    for caption, folder in (
+        ("Guide", "guide/"),
+        ("How to", "how-to/"),
+        ("Internals", "internals/"),
+        ("Decisions", "decisions/"),
+    ):
         pages = "\n".join(each for each in (*listed, *decisions) if each.startswith(folder))
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
     more = "The README </README>\nContributing </CONTRIBUTING>"

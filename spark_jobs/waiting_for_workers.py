@@ -104,7 +104,7 @@ def waiting_for_workers(spark: SparkContext, name: str, tell: Tell) -> Iterator[
         why = watch.gave_up or _silent(spark.master or "")
         if not why:
             raise
-        then = ("start workers, or look at why they do not accept it: docs/guide/cluster.md; then ", Repeat())
+        then = ("start workers, or look at why they do not accept it: docs/how-to/cluster.md; then ", Repeat())
         raise Unreachable.of(Kind.NO_WORKER, why, name, then, job=name) from None
     finally:
         watch.over.set()

@@ -1,4 +1,4 @@
-"""The manifest of docs/guide/cluster.md publishes batches on a real Kubernetes: `make kubernetes-test`.
+"""The manifest of docs/how-to/cluster.md publishes batches on a real Kubernetes: `make kubernetes-test`.
 
 IMAGE is one that the nodes have or can fetch: of a repository that `coset init shop` wrote, as the page builds it.
 KUBECTL is kubectl with its options, if not `kubectl`. All of it happens in a namespace of its own, which is removed.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-_MANIFEST = Path(__file__).parents[1] / "docs" / "guide" / "cluster" / "kubernetes.yml"
+_MANIFEST = Path(__file__).parents[1] / "docs" / "how-to" / "cluster" / "kubernetes.yml"
 _NAMESPACE = "coset-test"
 _LIMIT_SECONDS = 300
 _IN_MANIFEST = {"registry.example.org/shop:1": None, "=default": f"={_NAMESPACE}", "instances=10": "instances=1"}
@@ -42,7 +42,7 @@ _AIRFLOW = {
 def main() -> int:
     image, key = os.environ.get("IMAGE"), secrets.token_hex(16)
     if not image:
-        print("IMAGE has to name an image that the nodes have: docs/guide/cluster.md says how to build it")
+        print("IMAGE has to name an image that the nodes have: docs/how-to/cluster.md says how to build it")
         return 2
     if not shutil.which(_command()[0]):
         print(f"There is no {_command()[0]}: install it, or say with KUBECTL where it is")

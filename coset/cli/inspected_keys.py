@@ -21,7 +21,7 @@ from partitioning.model.placement import JAVA, KeyFormat
 from partitioning.model.sources import KafkaSource
 from partitioning.sections import cut, many, percent
 
-_PRODUCERS = "docs/guide/producers.md"
+_PRODUCERS = "docs/how-to/producers.md"
 # The types of columns that producers write in one way in JSON.
 _ALIKE = {"BIGINT", "VARCHAR", "BOOLEAN"}
 _READ_AS = {pa.string(): KeyFormat.STRING, pa.int64(): KeyFormat.LONG, pa.int32(): KeyFormat.INT}

@@ -354,7 +354,7 @@ def _text(
     if stream.changes:
         yield (
             "These are a table's changes, by Debezium. Where they have no schema beside them, days, times and decimals "
-            "look like numbers or text: write the table's own types into columns=, as docs/guide/debezium.md says"
+            "look like numbers or text: write the table's own types into columns=, as docs/how-to/debezium.md says"
         )
     yield from says
     yield ""

@@ -190,7 +190,7 @@ class S3Store:
             then = (
                 "give this machine or pod a role, name a file with AWS_SHARED_CREDENTIALS_FILE, or set "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; executors on Kubernetes get them by "
-                "`spark.kubernetes.executor.secretKeyRef.…`: docs/guide/cluster.md#keys"
+                "`spark.kubernetes.executor.secretKeyRef.…`: docs/how-to/cluster.md#keys"
             )
             raise Refused.of(Kind.STORE_DENIED, "there are no S3 credentials", self.uri(key), then, key=key) from error
         except (BotoCoreError, ValueError) as error:

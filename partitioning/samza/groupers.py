@@ -1,6 +1,6 @@
 """Samza's groupings and groupers, for people who come from Samza: the same tasks in the same groups as there.
 
-The groupings plan nothing. docs/guide/coming-from.md says what Samza does to keys, and what Coset does instead. Name a
+The groupings plan nothing. docs/how-to/coming-from.md says what Samza does to keys, and what Coset does instead. Name a
 grouper by import path, as `partitioning.samza.groupers:group_by_container_count`. Containers are task groups; tasks go
 by the text of their names, so that `views/10` is before `views/2`.
 

@@ -363,7 +363,7 @@ def test_what_it_costs_to_follow_is_printed(
 def test_spark_trino_duckdb_and_polars_read_each_snapshot(
     lake: Catalog, empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/guide/iceberg.md, by Iceberg for Spark, Trino and DuckDB's extension in processes of their own."""
+    """docs/how-to/iceberg.md, by Iceberg for Spark, Trino and DuckDB's extension in processes of their own."""
     monkeypatch.setenv("NEWEST_UPDATES", "beside")
     versions = dict[int | None, Any]()
     for number, keys in enumerate((range(10), range(3, 10), (4, 5), (5, 6), (5, 7))):

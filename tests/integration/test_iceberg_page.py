@@ -1,4 +1,4 @@
-"""The steps of docs/guide/iceberg.md do what they say, with tables that other engines made."""
+"""The steps of docs/how-to/iceberg.md do what they say, with tables that other engines made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.catalogues import rest_catalogues
 from tests.readers import reader
 
 ROOT = Path(__file__).parents[2]
-PAGE, README = ((ROOT / name).read_text() for name in ("docs/guide/iceberg.md", "README.md"))
+PAGE, README = ((ROOT / name).read_text() for name in ("docs/how-to/iceberg.md", "README.md"))
 URI = "PYICEBERG_CATALOG__LAKE__URI"
 OLD = [("ann", 1.5), ("bob", 2.0), ("eve", 4.0)]
 

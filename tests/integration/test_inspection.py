@@ -275,7 +275,7 @@ def test_where_nothing_tells_the_key_it_says_so(store: Store) -> None:
     land(store.root, [f"c{n}" for n in range(100)], lambda n, _: n % 8, 8)
     found = inspected(f"{store.root}/orders")
     assert found["key"]["told"] == "nothing"
-    assert "see who writes the topic (docs/guide/producers.md)" in found["key"]["says"][0]
+    assert "see who writes the topic (docs/how-to/producers.md)" in found["key"]["says"][0]
     assert call(found).endswith('hash="opaque").repartition()')
 
 

@@ -470,7 +470,7 @@ def test_lines_that_cannot_be_read_are_refused_and_land_where_they_are_set_aside
 
 @pytest.mark.long
 def test_what_is_set_aside_is_tried_as_the_page_says(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/guide/bad-records.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/how-to/bad-records.md").read_text()
     (made, *_), (commands, *_) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "sh"))
     made = re.sub("^(>>> |[.]{3} )", "", made, flags=re.MULTILINE)
     Path("spent.py").write_text(made.replace("s3://landing/topics", f"{tmp_path}/landing"))

@@ -180,7 +180,7 @@ def test_results_are_read_as_the_page_says(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     shown, names = io.StringIO(), dict[str, Any]()
     with redirect_stdout(shown):
-        for block in programs("guide/reading-results.md"):
+        for block in programs("how-to/reading-results.md"):
             exec(block, names)
     assert re.findall(r"ann +(\d)|(True|False)", shown.getvalue())[-2:] == [("3", ""), ("", "True")]
     assert sorted(re.findall(r"ann +(\d)", shown.getvalue())) == ["3", "3", "4"]
@@ -213,7 +213,7 @@ def test_the_columns_of_an_upserted_table_are_read_without_the_helper_column_as_
     trial = Trial(spent, tmp_path / ".coset")
     trial.land({"orders": [{"customer": "ann", "amount": 3}]})
     trial.run(DEFAULTS)
-    page = (DOCS / "guide/reading-results.md").read_text()
+    page = (DOCS / "how-to/reading-results.md").read_text()
     lines = dict(re.findall(r"^\| (pandas|Polars|DuckDB) \| `(.*_residue.*)` \|$", page, re.M))
     for table, columns in (("totals", ["customer", "spent"]), ("each", ["customer", "amount"])):
         path = f"{tmp_path}/.coset/store/tables/{table}"
@@ -232,7 +232,7 @@ def test_a_server_of_ones_own_is_read_with_the_variables_that_the_page_names(
     s3: S3Server, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(*decided(store.root, pipeline("counted")))
-    page = (DOCS / "guide/reading-results.md").read_text()
+    page = (DOCS / "how-to/reading-results.md").read_text()
     assert set(re.findall("AWS_[A-Z_]+", page)) == {"AWS_ALLOW_HTTP", *s3.environment}
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     path = f"{store.root}/tables/counted"

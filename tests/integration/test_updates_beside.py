@@ -286,7 +286,7 @@ def test_a_lost_vector_is_got_over_as_the_refusal_says(trial: Trial) -> None:
 
 
 def test_readers_do_what_the_page_says(trial: Trial) -> None:
-    """docs/guide/reading-results.md: delta-rs and Polars."""
+    """docs/how-to/reading-results.md: delta-rs and Polars."""
     batch(trial, [record(1, 1)])
     assert len(read(trial)) == KEYS
     for refusing in (DeltaTable.to_pandas, DeltaTable.to_pyarrow_table, DeltaTable.to_pyarrow_dataset):
@@ -301,7 +301,7 @@ def test_readers_do_what_the_page_says(trial: Trial) -> None:
 
 @pytest.mark.long
 def test_spark_trino_and_duckdb_read_each_version_whoever_moves_its_rows(trial: Trial) -> None:
-    """docs/guide/reading-results.md, by delta-spark, Trino and DuckDB's extension in processes of their own."""
+    """docs/how-to/reading-results.md, by delta-spark, Trino and DuckDB's extension in processes of their own."""
     asked, folder = "SELECT k, n FROM TABLE", table(trial).table_uri.removeprefix("file://").rstrip("/")
     with (
         reader("spark", jars=str(delta_jars())) as spark,

@@ -1,6 +1,6 @@
 """The queries of the Nexmark suite as pipelines: `pipeline("q4")` publishes the table q4.
 
-https://github.com/nexmark/nexmark has them in Flink's SQL; docs/guide/coming-from.md says what they cost.
+https://github.com/nexmark/nexmark has them in Flink's SQL; docs/how-to/coming-from.md says what they cost.
 """
 
 from __future__ import annotations

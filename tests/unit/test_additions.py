@@ -144,7 +144,7 @@ KEYS = [bytes.fromhex(line).decode() for line in (VECTORS / "keys.txt").read_tex
 def _rows() -> dict[tuple[str, ...], tuple[str, ...]]:
     """What the page says, by client, version and setting: the hash, and where records without and with an empty key
     lie."""
-    lines = (ROOT / "docs" / "guide" / "producers.md").read_text().split("\n")
+    lines = (ROOT / "docs" / "how-to" / "producers.md").read_text().split("\n")
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     said = {tuple(cell.strip("`") for cell in row[:3]): tuple(row[3:]) for row in cells[2:]}
     assert len(said) == len(cells) - 2

@@ -113,8 +113,8 @@ def test_the_image_with_coset_has_all_packages_of_the_wheel_and_compose_builds_t
     assert written == r"#!/bin/sh\nexec python -m spark_jobs.executor_pod\n", "as Kubernetes calls it"
 
 
-def test_manifests_of_the_guide_are_yaml_with_kinds() -> None:
-    files = list((ROOT / "docs" / "guide" / "cluster").glob("*.yml"))
+def test_manifests_of_the_docs_are_yaml_with_kinds() -> None:
+    files = list((ROOT / "docs" / "how-to" / "cluster").glob("*.yml"))
     assert files
     for file in files:
         for each in yaml.safe_load_all(file.read_text(encoding="utf-8")):
@@ -123,7 +123,7 @@ def test_manifests_of_the_guide_are_yaml_with_kinds() -> None:
 
 
 def test_the_page_has_the_masters_that_the_manifests_of_operators_start() -> None:
-    folder = ROOT / "docs" / "guide" / "cluster"
+    folder = ROOT / "docs" / "how-to" / "cluster"
     apache, kubeflow = (
         {each["kind"]: each for each in yaml.safe_load_all((folder / name).read_text(encoding="utf-8"))}
         for name in ("apache-operator.yml", "kubeflow-operator.yml")
@@ -143,7 +143,7 @@ def test_the_page_has_the_masters_that_the_manifests_of_operators_start() -> Non
 
 
 def test_the_pod_of_the_manifest_owns_its_executors_and_no_setting_has_a_key() -> None:
-    file = ROOT / "docs" / "guide" / "cluster" / "kubernetes.yml"
+    file = ROOT / "docs" / "how-to" / "cluster" / "kubernetes.yml"
     (job,) = (each for each in yaml.safe_load_all(file.read_text(encoding="utf-8")) if each["kind"] == "CronJob")
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     variables = {each["name"]: each.get("value") or each["valueFrom"]["fieldRef"] for each in container["env"]}

@@ -44,9 +44,9 @@ def test_links_lead_to_files_and_headings_that_are_there() -> None:
 
 
 def test_the_index_names_each_page_with_the_question_that_opens_it() -> None:
-    listed = r"^\| \[.*?\]\(((?:guide|internals)/.*?\.md)\) \| (.*?) \|$"
+    listed = r"^\| \[.*?\]\(((?:guide|how-to|internals)/.*?\.md)\) \| (.*?) \|$"
     named = dict(re.findall(listed, (DOCS / "README.md").read_text(), re.M))
-    pages = {page for page in PAGES if page.startswith(("guide/", "internals/"))}
+    pages = {page for page in PAGES if page.startswith(("guide/", "how-to/", "internals/"))}
     assert set(named) == pages
     assert [page for page in sorted(pages) if not (DOCS / page).read_text().split("\n\n")[1].startswith("*")] == []
 
@@ -54,7 +54,7 @@ def test_the_index_names_each_page_with_the_question_that_opens_it() -> None:
 def test_the_pages_have_no_more_words_than_before() -> None:
     """The bound may only go down: whoever adds words cuts as many."""
     assert sum(len((DOCS / page).read_text().split()) for page in PAGES) <= 54_000
-    assert sum(page.startswith("guide/") for page in PAGES) <= 19
+    assert sum(page.startswith("guide/") for page in PAGES) <= 12
     assert sum(page.startswith("internals/") for page in PAGES) <= 15
 
 
@@ -162,7 +162,7 @@ def test_the_commands_and_options_that_a_page_names_are_there(page: str) -> None
 
 
 def test_the_changelog_names_the_commands_of_its_version_and_the_formats_of_documents() -> None:
-    changes = (DOCS / "guide" / "backups.md").read_text().partition("## Changelog")[2]
+    changes = (DOCS / "how-to" / "backups.md").read_text().partition("## Changelog")[2]
     new = {"forget", "hand-over", "accept-changes", "restore"}
     assert {line.split()[1] for line in _commands(changes)} >= new
     assert {"--take-away", "--begin-anew", "--go-on", "--json"} <= set(re.findall("--[a-z-]+", changes))

@@ -63,7 +63,7 @@ def test_the_starts_are_a_settings_file_and_what_is_read_again_is_in_its_comment
 
 
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "guide" / "coming-from.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "coming-from.md").read_text()
     (shown,) = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
     lines = [line.removeprefix("... ") for line in page.splitlines() if line.startswith("... tasknames.")]
     assert takeover(tmp_path, "\n".join(lines), "--stream", "views=2").stdout == shown

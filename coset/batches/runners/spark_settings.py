@@ -131,7 +131,9 @@ def configuration(master: str, given: Settings = MappingProxyType({}), archive: 
         what = (
             "cluster would start a driver in a pod of its own, which has neither the group's code nor the store's keys"
         )
-        then = f"leave {_DRIVER} out, and start coset or Airflow's worker in a pod: docs/guide/cluster.md#on-kubernetes"
+        then = (
+            f"leave {_DRIVER} out, and start coset or Airflow's worker in a pod: docs/how-to/cluster.md#on-kubernetes"
+        )
         raise Refused.of(Kind.SETTING, what, _DRIVER, then, master=master)
     ours = {name: value for name, value in ours.items() if name not in file}
     return ours | said | {PYTHON: python, _JAVA: " ".join(java).strip()}

@@ -144,7 +144,7 @@ def _key_columns(keys: Sequence[bytes | None], where: str) -> dict[str, pa.Array
     what, then = "they have no key", "give the table a primary key, or name columns in Debezium's message.key.columns"
     if there and None in {framed_id(key) for key in there}:
         what = "their keys are neither JSON objects nor behind a schema registry's ids"
-        then = "let JsonConverter or AvroConverter write them, as docs/guide/debezium.md says"
+        then = "let JsonConverter or AvroConverter write them, as docs/how-to/debezium.md says"
     elif there and "url" in properties().registry:
         return {}
     elif there:
