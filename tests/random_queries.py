@@ -372,12 +372,13 @@ def made(lines: Sequence[str]) -> tuple[Pipeline, tuple[str, ...]]:
     pipeline, left = Pipeline("p"), list[str]()
     known: dict[str, object] = {"pipeline": pipeline, "timedelta": timedelta}
     for line in lines:
-        before = dict(pipeline._steps), dict(pipeline._flows)
+        before = dict(pipeline._steps), dict(pipeline._flows), dict(known)
         try:
             exec(line, known)
             left.append(line)
         except (Refused, NameError, AttributeError):
-            pipeline._steps, pipeline._flows = before
+            # A line may have made a flow before it was refused.
+            pipeline._steps, pipeline._flows, known = before
     return pipeline, tuple(left)
 
 
