@@ -411,6 +411,23 @@ def test_a_table_without_a_batch_says_what_to_run(tmp_path: Path) -> None:
     ]
 
 
+def test_a_table_whose_first_batch_is_refused_says_that_it_is_open_and_what_to_do(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    path = Path(file)
+    few = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "max_value": 0}}
+    path.write_text(path.read_text().replace('.write("all_of_them"', f'.write("all_of_them", expect=[{few}]'))
+    Path("a.csv").write_text("customer,n\nann,1\n")
+    done("land", file, "orders", "a.csv")
+    for why, then in (("failed", f"coset run {file}"), ("waits for a decision", f"coset replan {file}")):
+        assert coset("run", file, *LOCAL).returncode == 3
+        shown = done("rows", file).splitlines()
+        assert shown[:2] == ["Table all_of_them: nothing is published to it yet", "Batch 0 is open."]
+        assert then in shown[-1]
+        (found,) = told(Kind.BATCH_UNPUBLISHED, "verify", file).findings
+        assert found["what"].endswith(f"nothing to verify: batch 0 is open ({why})")
+        assert then in found["next"]
+
+
 def test_numbers_that_json_does_not_have_are_named(tmp_path: Path) -> None:
     file = pipeline(f"{tmp_path}/landing")
     pq.write_table(pa.table({"customer": ["ann", "bob"], "n": [float("nan"), float("inf")]}), "a.parquet")
