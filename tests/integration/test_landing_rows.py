@@ -509,6 +509,7 @@ def test_what_is_set_aside_is_tried_as_the_page_says(tmp_path: Path) -> None:
         (', format="json", columns={"n": "BIGINT"}', '{"customer": "ann"}', "no column 'customer'"),
         (LINES, '{"customer": 7}', "column 'customer' is not VARCHAR"),
         (LINES, "[]", "line 1 is no JSON object"),
+        (', format="json", columns={"customer": "BLOB"}', '{"customer": "abcd"}', "key 'customer': Invalid UTF8"),
     ],
 )
 def test_lines_that_are_none_of_the_stream_are_refused_and_nothing_lands(
@@ -518,6 +519,15 @@ def test_lines_that_are_none_of_the_stream_are_refused_and_nothing_lands(
     Path("a.jsonl").write_text(f"{row}\n")
     assert says in str(told(Kind.LOCAL_FILE, "land", file, "orders", "a.jsonl").findings)
     assert not Path("landing").exists()
+
+
+def test_of_a_stream_that_is_declared_otherwise_no_landed_file_is_to_be_removed(tmp_path: Path) -> None:
+    Path("a.jsonl").write_text('{"customer": "7a"}\n')
+    done("land", pipeline(f"{tmp_path}/landing", LINES), "orders", "a.jsonl")
+    file = pipeline(f"{tmp_path}/landing", LINES.replace('"customer": "VARCHAR"', '"customer": "BIGINT"'))
+    found = told(Kind.FILE_UNREADABLE, "land", file, "orders", "a.jsonl")
+    assert "or declare the column as it is written" in found.next
+    assert "remove" not in found.next
 
 
 def test_lines_without_offsets_and_with_numbers_as_keys_land_as_they_are(tmp_path: Path) -> None:
