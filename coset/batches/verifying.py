@@ -156,8 +156,9 @@ def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
     if write.table in steps:
         before, after = map(Origins, with_known_code(shown.graph, over(only.graph, shown.streams)))
         was, now = before.of(steps[write.table]), after.of(write.step)
-        for change in told_changes(was, now):
-            yield f"since batch {shown.batch} {said(change)}"
+        changes = [said(change) for change in told_changes(was, now)]
+        for change in changes or ["its steps give other columns"] * (was.identity != now.identity):
+            yield f"since batch {shown.batch} {change}"
 
 
 def by_arrival(steps: Iterable[Step]) -> Iterator[str]:

@@ -218,10 +218,16 @@ def _unlandable(stream: Stream, rows: pa.Table, named: str, landed: Iterable[_La
     offset = columns_of(pa.schema([(stream.offset, pa.int64())]))
     columns = FileColumns((*columns.columns, *offset.columns), columns.required)
     evolution = Evolution((), (), frozenset((*key_columns(stream.key), stream.offset)), stream.cast)
+    called = dict[str, str]()
     for each in landed:
         if each.columns is not None:
             # Landed files are judged when they are planned.
             list(evolution.add(each.uri, each.partition, each.columns))
+            called |= {column.name.lower(): column.name for column in each.columns.columns}
+    for name in (column.name for column in columns.columns):
+        if (was := called.get(name.lower(), name)) != name:
+            what, then = f"column {name!r} has landed as {was!r}", "call it so in the file, as SQL tells no cases apart"
+            yield Finding.of(Kind.STREAM_COLUMNS, what, named, then, name=name)
     evolution.differing.clear()
     found = [each for number in range(stream.partitions) for each in evolution.add(named, number, columns)]
     yield from with_casts(dict.fromkeys(found), evolution, partial(_cast_reads, rows))
