@@ -156,6 +156,17 @@ def netted(log: pa.RecordBatchReader) -> Iterator[pa.RecordBatchReader]:
         yield connection.sql(" UNION ALL ".join(left)).to_arrow_reader()
 
 
+def exchanged(before: pa.RecordBatchReader, now: pa.RecordBatchReader) -> tuple[pa.Table, pa.Table]:
+    """The rows that are gone of a table, and those that have come."""
+    listed = ", ".join(map(quote, now.schema.names))
+    with connect() as connection:
+        for name, side in (("were", before), ("are", now)):
+            connection.register("rows", side)
+            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {listed} FROM rows")
+        gone, come = (f"FROM {one} EXCEPT ALL FROM {other}" for one, other in (("were", "are"), ("are", "were")))
+        return connection.sql(gone).to_arrow_table(), connection.sql(come).to_arrow_table()
+
+
 def rows_of(uris: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
     """The rows of a table's files. There may be no file."""
     return pa.RecordBatchReader.from_batches(schema, _batches(uris, schema))

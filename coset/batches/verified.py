@@ -43,7 +43,7 @@ class Verified:
     """What became of a table: how the rows of its query differ from those that are published, `rows[0]` published, in a
     part of the keys; or why this cannot be said of it. The rows are those of now, or of a `version` of the table, and
     those `since` a batch if records before it are gone, or if it `replaces` the rows before. `reasons` say why they may
-    differ, as far as that is known."""
+    differ, as far as that is known. What others changed up to the version `accepted` is none of them."""
 
     table: str
     batch: int
@@ -54,6 +54,7 @@ class Verified:
     since: int = 0
     reasons: tuple[str, ...] = ()
     replaces: bool = False
+    accepted: int = -1
 
     @property
     def difference(self) -> Difference | None:
@@ -71,6 +72,9 @@ class Verified:
         of_part += "" if self.version is None else f", as version {self.version} has it"
         if self.since and not self.replaces:
             of_part += f", from batch {self.since} on, as records before it are gone"
+        of_part += (
+            "" if self.accepted < 0 else f", but for what others changed up to version {self.accepted}, as accepted"
+        )
         if self.found.same:
             over = "over the records of" if self.replaces else "up to"
             return f"Table {self.table} is its query {over} batch {self.batch}{of_part}: {many(published, 'row')}"
@@ -109,7 +113,7 @@ def differs(pipeline: str, each: Verified, *, changed: bool = False) -> Finding:
     what = "; ".join([what, *each.reasons])
     where = f"table {each.table!r} after batch {each.batch}"
     first = each.since if each.replaces else 0
-    before = "first do as is said of what others did to it; if rows differ then, " if changed else ""
+    before = "first settle what others did to it, as is said of that; if rows differ then, " if changed else ""
     then: Then = (f"{before}run its batches again and compare: ", BackfillAsking(pipeline, first, cascade=True))
     if not each.means.is_query and not each.replaces:
         what = f"{what}: in step {each.means.step}, {each.means.why}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from math import gcd, lcm
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -19,20 +20,22 @@ import pyarrow.compute as pc
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import half, newest_shown
 from coset.batches.code import with_code
-from coset.batches.compared_rows import nearly, netted, rows_of
+from coset.batches.compared_rows import exchanged, nearly, netted, rows_of
+from coset.batches.pace import OpenBecause, open_because
 from coset.batches.planning import result_columns
 from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
-from coset.batches.tables.batch_versions import version_of_batch
+from coset.batches.tables.batch_versions import lacks, version_of_batch
 from coset.batches.tables.first_rows import all_rows
+from coset.batches.tables.others import accepted_changes
 from coset.batches.taken import AllTaken, as_taken, by_all_schemas
 from coset.batches.verified import ALL, KeyPart, Verified
 from coset.sources.discovery import discover
 from coset.sources.landed_keys import making_keys
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Run, VerifyAsking
+from partitioning.commands import Replan, Run, Then, VerifyAsking
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -97,6 +100,7 @@ def verify(
             mine = part if isinstance(part, KeyPart) else part(write.table)
             version: int | None = None
             since, replaces = 0, replaces_one_batch(pipeline, write, means[write.table])
+            accepted: Sequence[int] = ()
             found: Difference | str = _why_not(flows[write.table], write, means[write.table], taken, replaces=replaces)
             try:
                 if not found and as_of is not None:
@@ -104,7 +108,11 @@ def verify(
                 if not found:
                     last = published.batch if replaces else 0
                     since = _since(flows[write.table], write, means[write.table], taken, last)
-                    found = _verified(flows[write.table], write, store, taken, mine, runner, version, since, compare)
+                    accepted, whole = _accepted_in(ledger, pipeline, write, version)
+                    only = flows[write.table]
+                    found = _verified(only, write, store, taken, mine, runner, version, since, accepted, compare)
+                    if not whole and isinstance(found, Difference) and not found.same:
+                        found = "somebody accepted what others changed in it, and which rows these are cannot be told"
             except Refused as refusal:
                 refused += (finding for finding in refusal.findings if finding not in refused)
                 continue
@@ -112,7 +120,7 @@ def verify(
                 found = "a batch or a backfill was about to be published: verify it again"
             wrong = isinstance(found, Difference) and not found.same
             reasons = tuple(_reasons(shown, flows[write.table], write)) if wrong else ()
-            known = found, mine, version, since, reasons, replaces
+            known = found, mine, version, since, reasons, replaces, max(accepted, default=-1)
             yield Verified(write.table, published.batch, means[write.table], *known)
     refuse(refused)
 
@@ -120,10 +128,14 @@ def verify(
 def _published(ledger: Ledger, as_of: int | None) -> tuple[Plan, int]:
     """The plan of the batch that was published last, or of the one that is asked for, and the number of the last.
     Raises Refused if there is none."""
-    published, where = ledger.standing().published, f"pipeline {ledger.pipeline!r}"
+    published, where = (standing := ledger.standing()).published, f"pipeline {ledger.pipeline!r}"
     if published is None:
         what = "it has published nothing yet, so there is nothing to verify"
-        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, Run(ledger.pipeline), pipeline=ledger.pipeline)
+        then: Then = Run(ledger.pipeline)
+        if standing.plan and (why := open_because(ledger, standing)):
+            what = f"{what}: batch {standing.plan.batch} is open ({why})"
+            then = ("correct it, then ", Replan(ledger.pipeline)) if why is OpenBecause.WAITS else then
+        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, then, pipeline=ledger.pipeline)
     if as_of is None or as_of == published.batch:
         return published, published.batch
     plan = ledger.plan(as_of) if ledger.published(as_of) else None
@@ -144,8 +156,9 @@ def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
     if write.table in steps:
         before, after = map(Origins, with_known_code(shown.graph, over(only.graph, shown.streams)))
         was, now = before.of(steps[write.table]), after.of(write.step)
-        for change in told_changes(was, now):
-            yield f"since batch {shown.batch} {said(change)}"
+        changes = [said(change) for change in told_changes(was, now)]
+        for change in changes or ["its steps give other columns"] * (was.identity != now.identity):
+            yield f"since batch {shown.batch} {change}"
 
 
 def by_arrival(steps: Iterable[Step]) -> Iterator[str]:
@@ -192,6 +205,17 @@ def _gone(only: Pipeline, lost: Sequence[OffsetRange], first: int | None) -> Ite
         yield Finding.of(Kind.VERIFY_INPUT, what, where, then, start=each.start, end=each.end)
 
 
+def _accepted_in(ledger: Ledger, pipeline: Pipeline, write: Write, upto: int | None) -> tuple[Sequence[int], bool]:
+    """The versions in which others changed appended rows of a table, as somebody accepted; whether these are all."""
+    found = accepted_changes(ledger.store, write, pipeline.name, upto) if write.mode.only_adds else ()
+    step = pipeline.step_of(write.step)
+    if not found:
+        return (), found is not None
+    # A changelog has rows of what goes, too.
+    there = (not lacks(ledger, write.table, each) for version in found for each in (version - 1, version))
+    return (found, True) if not (step and is_log(step)) and all(there) else ((), False)
+
+
 def _has_moved(ledger: Ledger, published: Plan) -> bool:
     """Whether tables may have rows of another batch, or only some of those that were decided."""
     now = ledger.standing()
@@ -226,10 +250,11 @@ def _verified(
     runner: Local,
     version: int | None,
     since: int,
+    accepted: Sequence[int],
     compare: Compare,
 ) -> Difference | str:
-    """How the rows of a table, those `since` a batch, differ from its query; or why this part of its keys cannot be
-    told apart."""
+    """How the rows of a table, those `since` a batch, differ from its query, but for what was `accepted` of others; or
+    why this part of its keys cannot be told apart."""
     with TemporaryDirectory(prefix="coset-verify-") as place:
         scratch = store_at(f"file://{place}")
         ledger, plan = Ledger(scratch, only.name), _planned(only, scratch, taken, since)
@@ -248,7 +273,35 @@ def _verified(
         added = _LINEAGE - {column.name for column in plan.writes()[0].columns}
         of_table = since if write.mode.only_adds else 0
         with published_rows(only, write, store, version, of_table) as there, _taking(placement, part, added) as of_part:
-            return compare(of_part(there), of_part(made), write.key, only.private)
+            gone, come = _accepted(store, write, accepted, since, of_part)
+            of_now, of_query = _with_rows(of_part(there), gone), _with_rows(of_part(made), come)
+            found = compare(of_now, of_query, write.key, only.private)
+            published, query = (rows - sum(map(len, gone)) for rows in found.rows)
+            return replace(found, rows=(published, query))
+
+
+def _accepted(
+    store: Store,
+    write: Write,
+    versions: Iterable[int],
+    since: int,
+    of_part: Callable[[pa.RecordBatchReader], pa.RecordBatchReader],
+) -> tuple[list[pa.Table], list[pa.Table]]:
+    """The rows that others took out of a table in these versions, and those that they put in."""
+    gone, come = list[pa.Table](), list[pa.Table]()
+    for version in versions:
+        were, are = (all_rows(store, write.table, each, since) for each in (version - 1, version))
+        with were as before, are as then:
+            went, came = exchanged(of_part(before), of_part(then))
+        gone, come = [*gone, went], [*come, came]
+    return gone, come
+
+
+def _with_rows(rows: pa.RecordBatchReader, more: Sequence[pa.Table]) -> pa.RecordBatchReader:
+    """The rows, and more behind them, of a table that may have had fewer columns then."""
+    wide = (pa.concat_tables([rows.schema.empty_table(), each], promote_options="default") for each in more)
+    listed = chain.from_iterable(each.select(rows.schema.names).to_batches() for each in wide)
+    return pa.RecordBatchReader.from_batches(rows.schema, chain(rows, listed)) if more else rows
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from coset.cli.machine import writing
 from coset.cli.other_stores import NEW, check_meant, elsewhere
 from coset.cli.output import Answer, Block
 from coset.sources.discovery import as_of_now
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Option, PlanAsking, Run, Status
 from partitioning.diff.plan_diff import Diff, diff, diff_sections
@@ -32,11 +33,13 @@ from partitioning.explain.surprises import surprises
 from partitioning.explain.table_query import rows_are, table_query
 from partitioning.explain.watermarks import MarkedBatch, Period, coming, when_section
 from partitioning.kinds import Kind
+from partitioning.model.graph import Graph
 from partitioning.model.meaning import meanings
 from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
+from partitioning.planning.origins import Origins, over
 from partitioning.values import replace
 
 
@@ -104,14 +107,30 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
             return _none(taken.sentence)
         plan = taken.plan
     upto = balance(ledger, ledger.published_before(plan.batch)).then(plan)
-    declared = {each.name: each for each in pipeline.streams}
-    planned = [replace(each, declared=declared[each.name]) for each in plan.streams if each.name in declared]
-    now = [*map(as_of_now, planned)]
     shown = newest_shown(store, pipeline.name, plan.batch)
-    text = table_query(pipeline, plan, table, [each.offsets for each in upto.skipped], upto.doubled or (), now, shown)
-    means = meanings(pipeline.graph)[table]
+    shown = shown if shown and table in shown.tables else plan
+    graph = _lying_now(shown.graph, pipeline)
+    declared = {each.name: each for each in graph.streams}
+    planned = [replace(each, declared=declared[each.name]) for each in plan.streams if each.name in declared]
+    now, skipped = [*map(as_of_now, planned)], [each.offsets for each in upto.skipped]
+    text = table_query(graph, plan, table, skipped, upto.doubled or (), now, shown)
+    if _origin(graph, table) != _origin(over(pipeline.graph, shown.streams), table):
+        text = f"-- The pipeline was changed since: this is the query of the rows that are there.\n{text}"
+    means = meanings(graph)[table]
     value = {"table": table, "batch": plan.batch, "is_query": means.is_query, "rows": rows_are(means), "query": text}
     return Answer(value, text.rstrip("\n").split("\n"))
+
+
+def _lying_now(graph: Graph, pipeline: Pipeline) -> Graph:
+    """The graph of a plan, of which streams lie where the pipeline says by now."""
+    sources = {stream.name: stream.source for stream in pipeline.streams}
+    streams = (replace(each, source=sources.get(each.name, each.source)) for each in graph.streams)
+    return replace(graph, streams=tuple(streams))
+
+
+def _origin(graph: Graph, table: str) -> str:
+    """What tells the query of a table from others."""
+    return Origins(graph).of(next(write.step for write in graph.writes if write.table == table)).identity
 
 
 def stored_plan(ledger: Ledger, number: int) -> Plan:

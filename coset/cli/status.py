@@ -69,7 +69,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     stands = ledger.standing()
     known = known_after(ledger, stands.published)
     unread = list(not_read(pipeline, known.ends))
-    batch, needs, then = _newest(ledger, stands)
+    batch, needs, then = newest(ledger, stands)
     stopped = _finished(ledger.store, pipeline.name)
     wrong = stopping(ledger.store, pipeline.name, pipeline.writes)
     now = progress(pipeline, known.ends, datetime.now(UTC), wrong)
@@ -167,7 +167,7 @@ def _finished(store: Store, pipeline: str) -> Half | None:
     return None
 
 
-def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | None]:
+def newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | None]:
     """The newest batch in a sentence, what it still needs, and the next command if it needs something."""
     plan = standing.plan
     if plan is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from coset.batches.tables.first_rows import FirstRows, first_rows
 from coset.cli import pipelines
 from coset.cli.other_stores import to_begin
 from coset.cli.output import Answer, Block, Table, tracked
+from coset.cli.status import newest
 from coset.sources import landing
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Run
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -39,8 +41,12 @@ def rows(named: str, root: str, table: str | None, most: int) -> Answer:
     found = [(name, first_rows(store, name, most, pipeline.private)) for name in tables]
 
     @cache
-    def begin() -> str:
-        return f"Next: {pipelines.shown().line(Run(pipeline.name), *to_begin(pipeline.name, root))}"
+    def begin() -> Sequence[str]:
+        stands = (ledger := Ledger(store, pipeline.name)).standing()
+        batch, needs, then = newest(ledger, stands)
+        if stands.open and then:
+            return batch, *needs, then
+        return (f"Next: {pipelines.shown().line(Run(pipeline.name), *to_begin(pipeline.name, root))}",)
 
     value = ({"table": name} | _plain(each) for name, each in found)
     return Answer(value, (block for name, each in found for block in _shown(name, each, most, begin)))
@@ -71,10 +77,10 @@ def _last(pipeline: Pipeline) -> str:
     return pipeline.writes[-1].step
 
 
-def _shown(name: str, found: FirstRows | None, most: int, begin: Callable[[], str]) -> Iterator[Block]:
+def _shown(name: str, found: FirstRows | None, most: int, begin: Callable[[], Sequence[str]]) -> Iterator[Block]:
     if found is None:
         yield f"Table {name}: nothing is published to it yet"
-        yield begin()
+        yield from begin()
     else:
         left_out = f", the first {most:,}" if found.of > most else ""
         title = f"Table {name}, version {found.version}: {many(found.of, 'row')}{left_out}"

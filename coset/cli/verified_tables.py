@@ -62,6 +62,7 @@ def _found(
 def _plain(each: Verified) -> dict[str, object]:
     of = {"table": each.table, "batch": each.batch, "sample": str(each.part)}
     of |= {} if each.version is None else {"version": each.version}
+    of |= {} if each.accepted < 0 else {"accepted": each.accepted}
     if each.difference is None:
         return of | {"equal": None, "why_not": each.found}
     published, query = each.difference.rows

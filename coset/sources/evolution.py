@@ -187,7 +187,7 @@ class Evolution:
         before, anew = self._types[name], "give the stream another name from there on"
         then = f"land the column under another name, or {anew}"
         if name in self.fixed:
-            then = f"land it as before, since keys and offsets keep their types, or {anew}"
+            then = f"declare and land it as before, since keys and offsets keep their types, or {anew}"
         else:
             self.differing.setdefault(name, [before])
             self.differing[name] += [kind] if kind not in self.differing[name] else []

@@ -72,7 +72,7 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
     except Unreadable as error:
         # Of changes that are none of a row it is known what to do about them.
         raise unreadable(str(file), str(error), error.then if stream.changes else _CORRECT) from error
-    partitions = _partitions(keys.cast(KEY_TYPES[stream.key_format]), stream)
+    partitions = _partitions(_as_declared(keys, stream, str(file)), stream)
     new = {
         int(number): [line for line, partition in zip(lines, partitions, strict=True) if partition == number]
         for number in np.unique(partitions)
@@ -135,12 +135,17 @@ def _with_key(rows: pa.Table, stream: Stream, named: str) -> pa.Table:
         raise unreadable(named, *wrong)
     if key_parts(stream.key):
         return rows
+    key = _as_declared(rows[stream.key], stream, named)
+    return rows.set_column(rows.column_names.index(stream.key), stream.key, key)
+
+
+def _as_declared(keys: pa.ChunkedArray, stream: Stream, named: str) -> pa.ChunkedArray:
+    """The keys in the type that the stream's keys have."""
     try:
-        key = rows[stream.key].cast(KEY_TYPES[stream.key_format])
+        return keys.cast(KEY_TYPES[stream.key_format])
     except pa.ArrowException as error:
         then = f'correct it in the file, or declare another key_format= than "{stream.key_format}"'
         raise unreadable(named, f"key {stream.key!r}: {str(error).splitlines()[0]}", then) from error
-    return rows.set_column(rows.column_names.index(stream.key), stream.key, key)
 
 
 def _why_not(names: Sequence[str], stream: Stream) -> tuple[str, str] | None:
@@ -197,7 +202,8 @@ def _landed(stream: Stream, folders: Folders, partition: int) -> _Landed:
             facts = open_landed(stream, source, start).facts()
     except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
         what = f"{stream.name}: the file that landed last cannot be read: {str(error).splitlines()[0]}"
-        raise Refused.of(Kind.FILE_UNREADABLE, what, uri, LAND_AGAIN, file=uri) from error
+        then = error.then if isinstance(error, Unreadable) else LAND_AGAIN
+        raise Refused.of(Kind.FILE_UNREADABLE, what, uri, then, file=uri) from error
     return _Landed(partition, start if facts.last is None else facts.last + 1, uri, facts.columns)
 
 
@@ -212,10 +218,16 @@ def _unlandable(stream: Stream, rows: pa.Table, named: str, landed: Iterable[_La
     offset = columns_of(pa.schema([(stream.offset, pa.int64())]))
     columns = FileColumns((*columns.columns, *offset.columns), columns.required)
     evolution = Evolution((), (), frozenset((*key_columns(stream.key), stream.offset)), stream.cast)
+    called = dict[str, str]()
     for each in landed:
         if each.columns is not None:
             # Landed files are judged when they are planned.
             list(evolution.add(each.uri, each.partition, each.columns))
+            called |= {column.name.lower(): column.name for column in each.columns.columns}
+    for name in (column.name for column in columns.columns):
+        if (was := called.get(name.lower(), name)) != name:
+            what, then = f"column {name!r} has landed as {was!r}", "call it so in the file, as SQL tells no cases apart"
+            yield Finding.of(Kind.STREAM_COLUMNS, what, named, then, name=name)
     evolution.differing.clear()
     found = [each for number in range(stream.partitions) for each in evolution.add(named, number, columns)]
     yield from with_casts(dict.fromkeys(found), evolution, partial(_cast_reads, rows))

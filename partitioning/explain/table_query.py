@@ -95,7 +95,7 @@ def _of_totals(step: Step, steps: Mapping[str, Step]) -> bool:
 
 
 def table_query(
-    pipeline: Pipeline,
+    pipeline: Pipeline | Graph,
     plan: Plan,
     table: str,
     skipped: Sequence[OffsetRange] = (),
@@ -110,13 +110,14 @@ def table_query(
     It has a row for each row of the table; of one whose rows are of a batch, for each that this batch makes. Functions
     are only named.
     """
-    return "\n".join(_Query(pipeline, plan, table, skipped, doubled, now, shown or plan).lines()) + "\n"
+    graph = pipeline if isinstance(pipeline, Graph) else pipeline.graph
+    return "\n".join(_Query(graph, plan, table, skipped, doubled, now, shown or plan).lines()) + "\n"
 
 
 class _Query:
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Graph,
         plan: Plan,
         table: str,
         skipped: Sequence[OffsetRange],
@@ -126,8 +127,8 @@ class _Query:
     ) -> None:
         self._pipeline, self._plan, self._doubled, self._shown = pipeline, plan, doubled, shown
         self._write = next(write for write in pipeline.writes if write.table == table)
-        self._means = meanings(pipeline.graph)[table]
-        above = pipeline.graph.above(self._write.step)
+        self._means = meanings(pipeline)[table]
+        above = pipeline.above(self._write.step)
         self._streams = [stream for stream in pipeline.streams if stream.name in above]
         self._steps = {step.name: step for step in pipeline.steps if step.name in above}
         self._now = {stream.name: stream for stream in now}

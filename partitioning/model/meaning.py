@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from partitioning.model.graph import Graph, Join, Op, Step, Write, gives_expired
 from partitioning.model.streams import Stream
-from partitioning.model.table_mode import CHANGE_TYPE, GOES
+from partitioning.model.table_mode import CHANGE_TYPE, CHANGELOG, GOES
 from partitioning.values import Value, replace
 
 # Calls in a list of columns that make several rows of one.
@@ -103,6 +103,12 @@ def of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
 def is_log(step: Step) -> bool:
     """Whether a step gives what comes and what goes as rows of a changelog."""
     return step.op is Op.TO_STREAM and f"'{GOES}' END AS {CHANGE_TYPE} FROM (" in step.sql
+
+
+def mode_of(write: Write, steps: Mapping[str, Step]) -> str:
+    """The mode of a table as users call it."""
+    step = steps.get(write.step)
+    return CHANGELOG if step and is_log(step) else write.mode
 
 
 def of_one_batch(means: Meaning, steps: Iterable[Step]) -> bool:

@@ -160,10 +160,11 @@ def test_columns_that_do_not_fit_those_that_have_landed_are_refused_before_anyth
     Path("a.csv").write_text("customer,n\nann,1\nbob,2\ncid,3\n")
     done("land", file, "orders", "a.csv")
     landed = sorted(Path("landing").rglob("*.parquet"))
-    Path("b.csv").write_text("customer,n\nann,lots\nbob,more\ncid,some\n")
-    found = told(Kind.STREAM_COLUMNS, "land", file, "orders", "b.csv")
-    assert "b.csv" in str(found.findings)
-    assert sorted(Path("landing").rglob("*.parquet")) == landed
+    for rows in ("customer,n\nann,lots\nbob,more\ncid,some\n", "customer,N\nann,4\nbob,5\ncid,6\n"):
+        Path("b.csv").write_text(rows)
+        found = told(Kind.STREAM_COLUMNS, "land", file, "orders", "b.csv")
+        assert "b.csv" in str(found.findings)
+        assert sorted(Path("landing").rglob("*.parquet")) == landed
     Path("b.csv").write_text("customer,n\nann,4\nbob,5\ncid,6\n")
     done("land", file, "orders", "b.csv")
     done("run", file, *LOCAL)
@@ -411,6 +412,23 @@ def test_a_table_without_a_batch_says_what_to_run(tmp_path: Path) -> None:
     ]
 
 
+def test_a_table_whose_first_batch_is_refused_says_that_it_is_open_and_what_to_do(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    path = Path(file)
+    few = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "max_value": 0}}
+    path.write_text(path.read_text().replace('.write("all_of_them"', f'.write("all_of_them", expect=[{few}]'))
+    Path("a.csv").write_text("customer,n\nann,1\n")
+    done("land", file, "orders", "a.csv")
+    for why, then in (("failed", f"coset run {file}"), ("waits for a decision", f"coset replan {file}")):
+        assert coset("run", file, *LOCAL).returncode == 3
+        shown = done("rows", file).splitlines()
+        assert shown[:2] == ["Table all_of_them: nothing is published to it yet", "Batch 0 is open."]
+        assert then in shown[-1]
+        (found,) = told(Kind.BATCH_UNPUBLISHED, "verify", file).findings
+        assert found["what"].endswith(f"nothing to verify: batch 0 is open ({why})")
+        assert then in found["next"]
+
+
 def test_numbers_that_json_does_not_have_are_named(tmp_path: Path) -> None:
     file = pipeline(f"{tmp_path}/landing")
     pq.write_table(pa.table({"customer": ["ann", "bob"], "n": [float("nan"), float("inf")]}), "a.parquet")
@@ -492,6 +510,7 @@ def test_what_is_set_aside_is_tried_as_the_page_says(tmp_path: Path) -> None:
         (', format="json", columns={"n": "BIGINT"}', '{"customer": "ann"}', "no column 'customer'"),
         (LINES, '{"customer": 7}', "column 'customer' is not VARCHAR"),
         (LINES, "[]", "line 1 is no JSON object"),
+        (', format="json", columns={"customer": "BLOB"}', '{"customer": "abcd"}', "key 'customer': Invalid UTF8"),
     ],
 )
 def test_lines_that_are_none_of_the_stream_are_refused_and_nothing_lands(
@@ -501,6 +520,15 @@ def test_lines_that_are_none_of_the_stream_are_refused_and_nothing_lands(
     Path("a.jsonl").write_text(f"{row}\n")
     assert says in str(told(Kind.LOCAL_FILE, "land", file, "orders", "a.jsonl").findings)
     assert not Path("landing").exists()
+
+
+def test_of_a_stream_that_is_declared_otherwise_no_landed_file_is_to_be_removed(tmp_path: Path) -> None:
+    Path("a.jsonl").write_text('{"customer": "7a"}\n')
+    done("land", pipeline(f"{tmp_path}/landing", LINES), "orders", "a.jsonl")
+    file = pipeline(f"{tmp_path}/landing", LINES.replace('"customer": "VARCHAR"', '"customer": "BIGINT"'))
+    found = told(Kind.FILE_UNREADABLE, "land", file, "orders", "a.jsonl")
+    assert "or declare the column as it is written" in found.next
+    assert "remove" not in found.next
 
 
 def test_lines_without_offsets_and_with_numbers_as_keys_land_as_they_are(tmp_path: Path) -> None:

@@ -149,6 +149,26 @@ def test_a_function_is_named_and_an_unknown_table_refused(shop: Mapping[str, Any
         plans.query(str(later), shop["root"], "again", 0)
 
 
+def test_of_a_pipeline_that_was_changed_the_query_is_that_of_the_rows_that_are_there(shop: Mapping[str, Any]) -> None:
+    query, changed = shop["answers"][-1]["newest"]["query"], Path(shop["file"]).with_name("changed.py")
+    for text, other in (('filter("n > 2")', 'filter("n > 3")'), ('filter("n > 2")', 'select("n, n + 1 AS m")')):
+        changed.write_text(Path(shop["file"]).read_text().replace(text, other))
+        said: Any = plans.query(str(changed), shop["root"], "newest", None).value
+        assert (
+            said["query"]
+            == f"-- The pipeline was changed since: this is the query of the rows that are there.\n{query}"
+        )
+
+
+def test_a_preview_of_a_backfill_calls_modes_as_users_do(shop: Mapping[str, Any]) -> None:
+    shown = coset("backfill", str(shop["file"]), "--from", "0", "--preview", "--store", shop["root"]).stdout
+    assert {f"{table} {mode}" for table, mode in re.findall(r"^(raw|moves|users) +(\w+)", shown, re.M)} == {
+        "raw append",
+        "moves changelog",
+        "users replace",
+    }
+
+
 def test_the_query_of_rows_that_change_has_nothing_of_what_batches_need(shop: Mapping[str, Any]) -> None:
     answer = shop["answers"][1]["by_n"]
     assert answer["is_query"]

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from coset.batches.verifications import verify_and_remember
@@ -189,7 +190,7 @@ def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_t
     ):
         assert "accept-changes newest --up-to 5" in coset(place, *asked, code=3)
     both = coset(place, "verify", file, "--table", "newest", code=3)
-    assert both.index("accept-changes newest") < both.index("first do as is said of what others did to it")
+    assert both.index("accept-changes newest") < both.index("first settle what others did to it, as is said of that")
     assert 'coset_findings{pipeline="shop"} 1' in coset(place, "metrics", file, code=3)
     assert "shop has no backfills" in coset(place, "backfills", file)
     coset(place, "accept-changes", "newest", "--up-to", "5", "--why", "to see")
@@ -219,6 +220,34 @@ def test_an_upserted_table_that_others_changed_is_its_query_after_the_backfill_t
     if not cascade:
         later = coset(place, "undo", file, "0", "--why", "to see", code=3)
         assert "it took back changes of others in newest, and batches up to 3 come later" in later
+
+
+def test_what_others_changed_in_appended_rows_and_somebody_accepted_is_no_difference(
+    place: Trial, tmp_path: Path
+) -> None:
+    file, where = file_of(place, tmp_path), folder(store_of(place), "raw")
+    row = DeltaTable(where).to_pyarrow_table().slice(0, 1)
+    write_deltalake(where, row.set_column(0, "k", pa.array(["new"])), mode="append")
+    DeltaTable(where).delete("k = 'k3'")
+    coset(place, "accept-changes", "raw", "--up-to", "5", "--why", "to see")
+    land(place, 3)
+    coset(place, "run", file, "--runner", "local")
+    said_of = "Table raw is its query up to batch 3, but for what others changed up to version 5, as accepted: 69 rows"
+    assert said_of in coset(place, "verify", file, "--table", "raw")
+    parts = [each for _ in range(2) for each in next_of(place, 2, "raw")]
+    assert [each.difference.same for each in parts if each.difference] == [True, True]
+    # Of a batch before it, and of what nobody accepted.
+    assert str(*verify(place.pipeline, store_of(place), ["raw"], as_of=2)).endswith("as version 3 has it: 47 rows")
+    DeltaTable(where).delete("k = 'k5'")
+    differs = coset(place, "verify", file, "--table", "raw", code=3)
+    assert (
+        "Table raw is not its query, but for what others changed up to version 5, as accepted: the rows of 1 key"
+        in differs
+    )
+    # Without the files of then nobody can tell which rows they were.
+    remove(place, "raw")
+    told = "raw is not verified: somebody accepted what others changed in it, and which rows these are cannot be told"
+    assert told in coset(place, "verify", file, "--table", "raw")
 
 
 def test_who_may_only_read_is_told_the_answer_and_that_nobody_remembers_it(place: Trial, tmp_path: Path) -> None:
@@ -554,6 +583,22 @@ def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
             if each.difference
         ]
         assert sorted(mine) == [*[0] * 15, 1]
+
+
+def test_a_table_that_lacks_a_column_of_its_query_differs_and_it_is_said_why() -> None:
+    def sums(most: str) -> Pipeline:
+        pipeline = Pipeline("small", source="s3://lake")
+        orders = pipeline.stream("orders", key="k", partitions=2)
+        each = orders.aggregate(f"sum(n)::BIGINT AS n{most}", name="each")
+        each.combine(f"sum(n)::BIGINT AS n{most}", running=True, name="sums").write("sums", mode="upsert")
+        return pipeline
+
+    with Trial.made(sums("")) as place:
+        place.land({"orders": [{"k": "a", "n": 1, "m": 2}]})
+        place.run()
+        place.go_on_with(sums(", max(m) AS m"))
+        (found,) = verify(place.pipeline, store_at(place.root))
+        assert found.reasons == ("since batch 0 its steps give other columns",)
 
 
 def test_floating_sums_of_batches_are_nearly_those_of_all_records_at_once() -> None:

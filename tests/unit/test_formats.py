@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as encryption
@@ -293,10 +294,21 @@ def test_enums_of_parquet_are_text() -> None:
     """PyArrow has bytes of them, and DuckDB and Polars text."""
     kinds = {"e": pa.string(), "b": pa.binary(), "l": pa.list_(pa.string())}
     kinds |= {"s": pa.struct([("e", pa.string()), ("n", pa.int64())]), "m": pa.map_(pa.string(), pa.string())}
+    kinds |= {
+        "both": pa.list_(pa.struct([("b", pa.binary()), ("e", pa.string()), ("m", pa.map_(pa.string(), pa.binary()))]))
+    }
+    both = [{"b": b"\xff", "e": "NEW", "m": [("PAID", b"\xff")]}, {"b": None, "e": None, "m": None}, None]
     rows = [
-        {"e": "NEW", "b": b"\xff", "l": ["NEW", None], "s": {"e": "PAID", "n": 1}, "m": [("NEW", "PAID")]},
-        {"e": None, "b": None, "l": None, "s": {"e": None, "n": 2}, "m": []},
-        {"e": "PAID", "b": b"", "l": [], "s": None, "m": [("PAID", None)]},
+        {
+            "e": "NEW",
+            "b": b"\xff",
+            "l": ["NEW", None],
+            "s": {"e": "PAID", "n": 1},
+            "m": [("NEW", "PAID")],
+            "both": both,
+        },
+        {"e": None, "b": None, "l": None, "s": {"e": None, "n": 2}, "m": [], "both": None},
+        {"e": "PAID", "b": b"", "l": [], "s": None, "m": [("PAID", None)], "both": []},
     ]
     sink, table = io.BytesIO(), pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))
     pq.write_table(table, sink, store_schema=False, row_group_size=2)
@@ -307,8 +319,9 @@ def test_enums_of_parquet_are_text() -> None:
         ("l", "VARCHAR[]"),
         ("s", "STRUCT(e VARCHAR, n BIGINT)"),
         ("m", "MAP(VARCHAR, VARCHAR)"),
+        ("both", "STRUCT(b BLOB, e VARCHAR, m MAP(VARCHAR, BLOB))[]"),
     ]
-    assert values(file.batches(["e", "b", "l", "s", "m"], 0, 9)) == rows
+    assert values(file.batches(list(kinds), 0, 9)) == rows
 
 
 def test_a_footer_may_be_longer_than_what_is_fetched_first() -> None:
@@ -317,6 +330,31 @@ def test_a_footer_may_be_longer_than_what_is_fetched_first() -> None:
     assert len(sink.getvalue()) > 100_000
     facts = _parquet(sink.getvalue()).facts()
     assert (facts.rows, facts.last, len(facts.columns.columns)) == (2, 1, 2_001)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("day", 3_000_000), ("day", -800_000), ("at", 2**60), ("at", -(2**60)), ("of", {"day": 1 << 22})],
+)
+def test_days_and_times_of_avro_that_are_beyond_what_is_read_are_no_damaged_file(column: str, value: object) -> None:
+    def schema(*kinds: object) -> dict[str, object]:
+        day, at = ({"name": name, "type": kind} for name, kind in zip(("day", "at"), kinds, strict=True))
+        of = {"name": "of", "type": ["null", {"type": "record", "name": "of", "fields": [day]}]}
+        return {"type": "record", "name": "r", "fields": [day, at, of]}
+
+    times = {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-micros"}
+    numbers, said = (fastavro.parse_schema(schema(*kinds)) for kinds in (("int", "long"), times))
+    rows = [{"day": 1, "at": 2, "of": {"day": 3}}, {"day": 1, "at": 2, "of": None} | {column: value}]
+    files = list[bytes]()
+    for written, records in ((said, []), (numbers, []), (numbers, rows)):
+        fastavro.writer(sink := io.BytesIO(), written, records, sync_marker=b"-" * 16)
+        files.append(sink.getvalue())
+    file = avro.AvroRows(pa.BufferReader(files[0] + files[2][len(files[1]) :]), "_offset")
+    with pytest.raises(
+        Unreadable, match=f"column {column!r} holds a day or time outside of the years 1 to 9999"
+    ) as refused:
+        list(file.batches(["day", "at", "of"], 0, 9))
+    assert "or land the column as a number" in refused.value.then
 
 
 @pytest.mark.parametrize("writer", BARE_AVRO, ids=str)

@@ -14,6 +14,7 @@ from partitioning.commands import Run, Then
 from partitioning.documents.ledger import Ledger, LedgerBalance, LeftOut
 from partitioning.documents.store import Store
 from partitioning.model.graph import Write
+from partitioning.model.meaning import mode_of
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Decision
@@ -28,9 +29,10 @@ class Later(Value, frozen=True):
 
 
 class Touched(Value, frozen=True):
-    """A result table that the batches write, and how many rows they wrote to it."""
+    """A result table that the batches write, in which mode, and how many rows they wrote to it."""
 
     write: Write
+    mode: str
     rows: int
 
 
@@ -76,14 +78,13 @@ def _later(ledger: Ledger, last: int) -> Iterator[Later]:
 
 
 def _touched(ledger: Ledger, stored: Sequence[Plan]) -> Iterator[Touched]:
-    rows, writes = Counter[str](), dict[str, Write]()
+    rows, writes = Counter[str](), dict[str, Touched]()
     for plan in stored:
-        verdict = ledger.published(plan.batch)
+        verdict, steps = ledger.published(plan.batch), {step.name: step for step in plan.steps}
         for write in (write.declared for write in plan.writes()):
-            writes[write.table] = write
             rows[write.table] += sum(file.records for file in verdict.rows_of(write.table)) if verdict else 0
-    for table, write in sorted(writes.items()):
-        yield Touched(write, rows[table])
+            writes[write.table] = Touched(write, mode_of(write, steps), rows[write.table])
+    yield from (writes[table] for table in sorted(writes))
 
 
 def _accepted(ledger: Ledger, last: Plan, writes: Iterable[Write]) -> Iterator[str]:

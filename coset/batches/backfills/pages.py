@@ -153,8 +153,7 @@ def _takes(pairs: Sequence[tuple[Plan, Plan]], ahead: Outlook) -> Iterator[str]:
 def _touched(ahead: Outlook) -> Section:
     """The tables, and which of their rows a swap exchanges."""
     rows = [
-        (touched.write.table, touched.write.mode.value, f"{touched.rows:,}", touched.write.mode.swap)
-        for touched in ahead.tables
+        (touched.write.table, touched.mode, f"{touched.rows:,}", touched.write.mode.swap) for touched in ahead.tables
     ]
     note = "Nothing records who reads them: pipelines read streams, not result tables."
     return section(

@@ -28,7 +28,7 @@ def version_of_batch(ledger: Ledger, table: str, batch: int, newest: int) -> int
     if version is None:
         what, where = f"the publication of batch {batch} is not finished", f"table {table!r}"
         raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, ("finish it: ", Run(ledger.pipeline)), batch=batch)
-    if lacks := _lacks(ledger, table, version):
+    if lacking := lacks(ledger, table, version):
         later = range(batch + 1, newest + 1)
         # The files that were taken out of the table first are removed.
         place = bisect_left(later, True, key=lambda each: _is_whole(ledger, table, each))
@@ -36,7 +36,7 @@ def version_of_batch(ledger: Ledger, table: str, batch: int, newest: int) -> int
         then: Then = ("verify it as it is now: ", VerifyAsking(ledger.pipeline, table))
         if there is not None:
             then = (f"batch {there} is the first whose version is there: ", VerifyAsking(ledger.pipeline, table, there))
-        what = f"version {version}, which batch {batch} made, is gone: {lacks}"
+        what = f"version {version}, which batch {batch} made, is gone: {lacking}"
         where = f"table {table!r} in {folder(ledger.store, table)}"
         raise Refused.of(Kind.VERIFY_VERSION, what, where, then, table=table, batch=batch, version=version)
     return version
@@ -53,10 +53,10 @@ def _version(ledger: Ledger, table: str, batch: int) -> int | None:
 
 def _is_whole(ledger: Ledger, table: str, batch: int) -> bool:
     version = _version(ledger, table, batch)
-    return version is not None and not _lacks(ledger, table, version)
+    return version is not None and not lacks(ledger, table, version)
 
 
-def _lacks(ledger: Ledger, table: str, version: int) -> str:
+def lacks(ledger: Ledger, table: str, version: int) -> str:
     """What a version of a table lacks, in words. Raises Coset's errors if that cannot be found out."""
     where = folder(ledger.store, table)
     try:

@@ -100,6 +100,20 @@ def changes(table: TableLog, write: Write, pipeline: str) -> Iterator[str]:
     return (finding.what for finding in _changes(table, write, pipeline))
 
 
+def accepted_changes(store: Store, write: Write, pipeline: str, upto: int | None) -> Sequence[int] | None:
+    """The versions, up to one, in which others changed rows of a table and somebody accepted that. None if the log has
+    lost one of before."""
+    found = list[int]()
+    with opened(folder(store, write.table)) as table:
+        accepted = -1 if table is None else accepted_up_to(table, write.table)
+        for version in range(accepted if upto is None else min(accepted, upto), 0, -1):
+            if table is None or (data := table.commit(version)) is None:
+                return None
+            entry = _entry(version, data)
+            found += [version] if (entry.added or entry.removed) and not entry.is_of(pipeline) else []
+    return found
+
+
 def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping[str, tuple[str, str]]:
     """What took each of these files out of a table, as far back as its log goes, in words, and how it is taken back; if
     a batch or a swap of the pipeline came after it, that cannot be."""

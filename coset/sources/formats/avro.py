@@ -17,6 +17,7 @@ from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, has_offsets
 
 _OTHERWISE = "land the column in another type"
+_IN_YEARS = "correct it and land the file again, or land the column as a number"
 _MOST_DIGITS = 38
 
 _PLAIN = {
@@ -222,11 +223,51 @@ def _decoding() -> Iterator[None]:
 
 def _records(block: Any) -> list[dict[str, Any]]:
     """The records of a block. The library reads as many as its head says, whatever is left."""
-    with _decoding():
-        records = list(block)
+    try:
+        with _decoding():
+            records = list(block)
+    except Unreadable as error:
+        if (name := _beyond(block)) is None:
+            raise
+        what = f"column {name!r} holds a day or time outside of the years 1 to 9999, which cannot be read"
+        raise Unreadable(what, _IN_YEARS) from error
     if block.num_records < 0 or block.bytes_.read(1):
         raise Unreadable(f"a block says {block.num_records} records, and holds others", LAND_AGAIN)
     return records
+
+
+def _beyond(block: Any) -> str | None:
+    """The column whose days or times keep a block from being read; None if something else does."""
+    schema = block.writer_schema
+    if not isinstance(schema, dict) or "fields" not in schema:
+        return None
+    numbers = [_as_numbers(field) for field in schema["fields"]]
+    for place, field in enumerate(schema["fields"]):
+        if not _reads(block, schema, [*numbers[:place], field, *numbers[place + 1 :]]):
+            return str(field["name"]) if _reads(block, schema, numbers) else None
+    return None
+
+
+def _as_numbers(written: Any) -> Any:
+    """A part of a schema, with the numbers that stand for days and times."""
+    if isinstance(written, list):
+        return [_as_numbers(each) for each in written]
+    if not isinstance(written, dict):
+        return written
+    left_out = "logicalType" if written.get("type") in ("int", "long") else ""
+    return {name: _as_numbers(value) for name, value in written.items() if name != left_out}
+
+
+def _reads(block: Any, schema: Any, fields: Sequence[Any]) -> bool:
+    """Whether the records of a block can be read with these fields."""
+    block.bytes_.seek(0)
+    try:
+        as_fields = fastavro.parse_schema({"type": "record", "name": schema["name"], "fields": fields})
+        for _ in range(block.num_records):
+            fastavro.schemaless_reader(block.bytes_, as_fields, None)
+    except Exception:
+        return False
+    return True
 
 
 def batch_of(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

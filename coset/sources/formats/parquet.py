@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import count
 from typing import Any
 
 import fastavro
@@ -79,9 +80,9 @@ class ParquetRows:
         """The columns, with what is written beside them."""
         file = self._open()
         schema = file.schema_arrow
-        for place in map(schema.get_field_index, enum_columns(file)):
-            field = schema.field(place)
-            schema = schema.set(place, field.with_type(with_leaves(field.type, _text_for_bytes)))
+        for name, enums in enum_leaves(file).items():
+            field = schema.field(place := schema.get_field_index(name))
+            schema = schema.set(place, field.with_type(with_leaves(field.type, _texts_for(enums))))
         return schema
 
     @cached_property
@@ -114,7 +115,7 @@ class ParquetRows:
         names = set(file.schema_arrow.names)
         wanted = [name for name in columns if name in names]
         times = [name for name in int96_columns(file) if name in wanted]
-        enums = [name for name in enum_columns(file) if name in wanted]
+        enums = {name: places for name, places in enum_leaves(file).items() if name in wanted}
         for group in range(file.metadata.num_row_groups):
             if _may_hold(file, group, self._offset, start, end):
                 stored, each = _size(file, group, wanted)
@@ -122,7 +123,7 @@ class ParquetRows:
                     file = self._open(bit_by_bit=self._memory.part // len(wanted))
                 batches = _whole(file, group, wanted, self._memory.rows(BATCH_ROWS, each))
                 batches = self._with_times(batches, group, times) if times else batches
-                yield from map(partial(_with_texts, names=enums), batches) if enums else batches
+                yield from map(partial(_with_texts, enums=enums), batches) if enums else batches
 
     def _with_times(
         self, batches: Iterator[pa.RecordBatch], group: int, names: Sequence[str]
@@ -245,29 +246,49 @@ def int96_columns(file: pq.ParquetFile) -> Iterator[str]:
     yield from (name for name in file.schema_arrow.names if name.split(".")[0] in within)
 
 
-def enum_columns(file: pq.ParquetFile) -> Iterator[str]:
-    """The columns with a file's enums, which PyArrow calls bytes, also within lists, maps and structs, and no bytes."""
-    kinds = defaultdict[str, set[str]](set)
-    for leaf in map(file.schema.column, range(len(file.schema))):
-        if leaf.physical_type == "BYTE_ARRAY":
-            kinds[leaf.path.split(".")[0]].add(leaf.logical_type.type)
-    within = {name for name, found in kinds.items() if "ENUM" in found and not found & {"NONE", "BSON"}}
-    yield from (name for name in file.schema_arrow.names if name.split(".")[0] in within)
+def enum_leaves(file: pq.ParquetFile) -> Mapping[str, Collection[int]]:
+    """The columns with a file's enums, which PyArrow calls bytes, and which of their parts these are."""
+    written, found = map(file.schema.column, range(len(file.schema))), defaultdict[str, set[int]](set)
+    for field in file.schema_arrow:
+        for place, kind in enumerate(_leaves(field.type)):
+            first, *_ = (next(written) for _ in (_leaves(kind.storage_type) if _is_extended(kind) else [kind]))
+            if kind == pa.binary() and first.logical_type.type == "ENUM":
+                found[field.name].add(place)
+    return found
 
 
-def _text_for_bytes(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if kind == pa.binary() else kind
+def _leaves(kind: pa.DataType) -> Sequence[pa.DataType]:
+    """The parts of a type that are not nested."""
+    found = list[pa.DataType]()
+
+    def leaf(part: pa.DataType) -> pa.DataType:
+        found.append(part)
+        return part
+
+    with_leaves(kind, leaf)
+    return found
 
 
-def _text_of_bytes(parts: Sequence[pa.Array]) -> pa.Array:
-    (column,) = parts
-    return column.view(pa.string()) if column.type == pa.binary() else column
+def _is_extended(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.BaseExtensionType)
 
 
-def _with_texts(records: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+def _texts_for(enums: Collection[int]) -> Callable[[pa.DataType], pa.DataType]:
+    """What makes text of those parts of a type that are enums."""
+    places = count()
+    return lambda kind: pa.string() if next(places) in enums else kind
+
+
+def _texts_of(enums: Collection[int]) -> Callable[[Sequence[pa.Array]], pa.Array]:
+    """The same of values."""
+    places = count()
+    return lambda parts: parts[0].view(pa.string()) if next(places) in enums else parts[0]
+
+
+def _with_texts(records: pa.RecordBatch, enums: Mapping[str, Collection[int]]) -> pa.RecordBatch:
     """The records with text in these columns where PyArrow has bytes. Who reads it looks whether it is UTF-8."""
-    for name in names:
-        texts = rebuilt([records.column(name)], _text_of_bytes)
+    for name, places in enums.items():
+        texts = rebuilt([records.column(name)], _texts_of(places))
         records = records.set_column(records.schema.get_field_index(name), name, texts)
     return records
 
