@@ -686,14 +686,27 @@ def test_a_catalogue_that_denies_access_says_so(
 
 @pytest.mark.parametrize("kind", ["sql"])
 def test_a_catalogue_that_is_not_configured_is_by_the_variables_that_are_named(
-    lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+    lake: Catalog, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # PyIceberg takes underscores of variables for hyphens, so that none configures this name.
+    monkeypatch.setenv("COSET_ICEBERG", "my_lake.elsewhere")
+    told = coset("iceberg", NEWEST)
+    assert "PYICEBERG_CATALOG__" not in told.stdout + told.stderr
+    refused(told, "nothing configures it", "in .pyiceberg.yaml", "call it my-lake")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  my_lake:\n    uri: {lake.properties['uri']}\n")
+    told = coset("iceberg", NEWEST)
+    assert "PYICEBERG_CATALOG__" not in told.stdout + told.stderr
+    refused(told, "say where its tables are, in .pyiceberg.yaml")
+    with (tmp_path / ".pyiceberg.yaml").open("a") as configured:
+        configured.write(f"    warehouse: {lake.properties['warehouse']}\n")
+    assert "my_lake.elsewhere.newest has what" in succeeded("iceberg", NEWEST).stdout
     monkeypatch.setenv("COSET_ICEBERG", "my-lake.elsewhere")
     for setting in ("uri", "warehouse"):
         for command in (("iceberg", NEWEST), ("doctor",)):
             told = coset(*command)
             assert told.exit_code == 3
-            (named,) = set(re.findall(r"(?:with|as by) (PYICEBERG_CATALOG__\S+)", told.stdout + told.stderr))
+            (named,) = set(re.findall(r"with (PYICEBERG_CATALOG__\S+)", told.stdout + told.stderr))
             # No shell exports another name.
             assert named.isidentifier()
         monkeypatch.setenv(named, lake.properties[setting])
