@@ -30,6 +30,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchNamespaceError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
@@ -816,6 +817,20 @@ chosen.to_stream().write("columns", mode="replace")
         for name in right.column_names:
             assert table.scan(row_filter=f"{name} IS NULL").count() == right[name].null_count
         altered(table, chance)
+
+
+def test_a_table_that_others_analyze_follows(lake: Catalog, two_batches: Store) -> None:
+    """As by Trino's ANALYZE, or Spark's compute_table_stats."""
+    succeeded("iceberg", NEWEST)
+    table = in_catalogue(lake, "newest")
+    analyzed = {"snapshot-id": there(table.current_snapshot()).snapshot_id, "statistics-path": f"{table.location()}/it"}
+    sizes = {"file-size-in-bytes": 4, "file-footer-size-in-bytes": 4}
+    with table.update_statistics() as update:
+        update.set_statistics(StatisticsFile.model_validate(analyzed | sizes | {"blob-metadata": []}))
+    for number in (2, 3):
+        arrive(two_batches, number)
+        run()
+        follows(two_batches, lake)
 
 
 def test_a_table_may_be_empty_and_have_times_that_python_does_not_know(
