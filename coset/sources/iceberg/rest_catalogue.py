@@ -29,12 +29,13 @@ class RestWithin(RestCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         try:
-            return super().load_table(identifier)
+            found: Table = super().load_table(identifier)
         except BadRequestError:
             # Iceberg 1.11 cannot leave out a snapshot that has statistics, as of Trino's ANALYZE.
             if self.properties.pop(SNAPSHOT_LOADING_MODE, None) is None:
                 raise
-            return super().load_table(identifier)
+            found = super().load_table(identifier)
+        return found
 
     @retry(**_RETRY_ARGS)  # type: ignore[call-overload, untyped-decorator]
     def commit_together(self, changes: Sequence[TableChange]) -> None:
