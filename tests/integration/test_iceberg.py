@@ -30,6 +30,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchNamespaceError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
@@ -258,6 +259,7 @@ ROLLED_BACK = (
 )
 ACCEPTED = (
     f"{_CALL}.rollback_to_snapshot('shop.newest', FIRST)",
+    f"{_CALL}.compute_table_stats('shop.newest')",
     f"{_ALTER} CREATE BRANCH meanwhile",
     f"{_ALTER} ADD COLUMN mine BIGINT",
     f"{_ALTER} WRITE ORDERED BY k",
@@ -686,14 +688,27 @@ def test_a_catalogue_that_denies_access_says_so(
 
 @pytest.mark.parametrize("kind", ["sql"])
 def test_a_catalogue_that_is_not_configured_is_by_the_variables_that_are_named(
-    lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+    lake: Catalog, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # PyIceberg takes underscores of variables for hyphens, so that none configures this name.
+    monkeypatch.setenv("COSET_ICEBERG", "my_lake.elsewhere")
+    told = coset("iceberg", NEWEST)
+    assert "PYICEBERG_CATALOG__" not in told.stdout + told.stderr
+    refused(told, "nothing configures it", "in .pyiceberg.yaml", "call it my-lake")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  my_lake:\n    uri: {lake.properties['uri']}\n")
+    told = coset("iceberg", NEWEST)
+    assert "PYICEBERG_CATALOG__" not in told.stdout + told.stderr
+    refused(told, "say where its tables are, in .pyiceberg.yaml")
+    with (tmp_path / ".pyiceberg.yaml").open("a") as configured:
+        configured.write(f"    warehouse: {lake.properties['warehouse']}\n")
+    assert "my_lake.elsewhere.newest has what" in succeeded("iceberg", NEWEST).stdout
     monkeypatch.setenv("COSET_ICEBERG", "my-lake.elsewhere")
     for setting in ("uri", "warehouse"):
         for command in (("iceberg", NEWEST), ("doctor",)):
             told = coset(*command)
             assert told.exit_code == 3
-            (named,) = set(re.findall(r"(?:with|as by) (PYICEBERG_CATALOG__\S+)", told.stdout + told.stderr))
+            (named,) = set(re.findall(r"with (PYICEBERG_CATALOG__\S+)", told.stdout + told.stderr))
             # No shell exports another name.
             assert named.isidentifier()
         monkeypatch.setenv(named, lake.properties[setting])
@@ -701,12 +716,15 @@ def test_a_catalogue_that_is_not_configured_is_by_the_variables_that_are_named(
 
 
 def test_a_namespace_may_have_levels(
-    lake: Catalog, kind: str, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+    lake: Catalog, wire: FaultProxy | None, kind: str, two_batches: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COSET_ICEBERG", "lake.shop.of.ours")
     if kind in ("hive", "glue"):
         refused(coset("iceberg", NEWEST), "cannot have the namespace shop.of.ours", "name one without a dot")
         return
+    if wire:
+        # As Iceberg's JDBC answers where another makes the same.
+        wire.spoil("before:500 post /namespaces$ x1")
     assert "lake.shop.of.ours.newest has what its table has now" in succeeded("iceberg", NEWEST).stdout
     assert lake.load_table("shop.of.ours.newest").scan().count() == 10
     assert ("shop", "of") in lake.list_namespaces("shop")
@@ -800,6 +818,21 @@ chosen.to_stream().write("columns", mode="replace")
         for name in right.column_names:
             assert table.scan(row_filter=f"{name} IS NULL").count() == right[name].null_count
         altered(table, chance)
+
+
+def test_a_table_that_others_analyze_follows(lake: Catalog, two_batches: Store) -> None:
+    """As by Trino's ANALYZE, or Spark's compute_table_stats."""
+    succeeded("iceberg", NEWEST)
+    table = in_catalogue(lake, "newest")
+    analyzed = {"snapshot-id": there(table.current_snapshot()).snapshot_id, "statistics-path": f"{table.location()}/it"}
+    sizes = {"file-size-in-bytes": 4, "file-footer-size-in-bytes": 4}
+    arrive(two_batches, 2)
+    run()
+    with in_catalogue(lake, "newest").update_statistics() as update:
+        update.set_statistics(StatisticsFile.model_validate(analyzed | sizes | {"blob-metadata": []}))
+    assert "Nothing to do" in succeeded("iceberg", NEWEST).stdout
+    assert tidied(two_batches, "newest", timedelta(0)) > 0
+    follows(two_batches, lake)
 
 
 def test_a_table_may_be_empty_and_have_times_that_python_does_not_know(

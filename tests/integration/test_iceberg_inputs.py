@@ -318,7 +318,9 @@ def test_a_rollback_shows_although_what_was_read_has_expired(orders: Table, stor
     orders.manage_snapshots().rollback_to_snapshot(before).commit()
     append(orders, some(3))
     orders.refresh().maintenance.expire_snapshots().by_id(before).by_id(taken).commit()
-    told(Kind.STREAM_RESET, "run", SPENT, "--runner", "local")
+    found = told(Kind.STREAM_RESET, "run", SPENT, "--runner", "local")
+    # A table that Spark replaces keeps its uuid, and its snapshot follows none.
+    assert "it was rolled back or replaced" in found.findings[0]["what"]
     assert spent(store) == 14
 
 
@@ -447,6 +449,15 @@ def test_a_table_that_was_made_anew_is_refused(lake: Catalog, orders: Table, sto
     append(create(lake, "shop.orders", {"customer": StringType(), "amount": LongType()}, 8), some(30))
     found = told(Kind.STREAM_RESET, "run", SPENT, "--runner", "local")
     assert "the table was made anew" in found.findings[0]["what"]
+    assert spent(store) == 10
+
+
+def test_a_table_of_types_that_pyiceberg_does_not_know_is_refused(orders: Table, store: Store) -> None:
+    """As Spark makes in format 3. It is no use to ask the catalogue again."""
+    metadata = Path(orders.refresh().metadata_location.removeprefix("file://"))
+    metadata.write_text(metadata.read_text().replace('"long"', '"variant"'))
+    found = told(Kind.STREAM_COLUMNS, "run", SPENT, "--runner", "local")
+    assert "Unsupported field type: 'variant'" in found.findings[0]["what"]
     assert spent(store) == 10
 
 

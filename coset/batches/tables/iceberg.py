@@ -198,9 +198,9 @@ class _Follower:
         return Finding.of(Kind.ICEBERG_TABLE, what, self.where, (then, self._then), table=self._name)
 
     def _made(self, log: TableLog) -> Table:
-        make_namespace(self._catalogue, self._place)
         said = {"comment": text} if (text := log.metadata().description) else {}
         with changing():
+            make_namespace(self._catalogue, self._place)
             return make_table(
                 self._catalogue,
                 self._place,

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors, variable
+from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors, place_of
 from partitioning.commands import Repeat
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -84,5 +84,5 @@ def make_table(known: Catalog, place: Namespace, name: str, columns: pa.Schema |
         if type(error) is not ValueError:
             raise
         what = f"the catalogue {place.catalogue} cannot make a table in {place.name}: {error}"
-        then = f"say where its tables are, as by {variable(place.catalogue, 'WAREHOUSE')}"
+        then = f"say where its tables are, {place_of(place.catalogue, 'WAREHOUSE')}"
         raise Refused.of(Kind.SETTING, what, "environment", then, namespace=place.name) from error

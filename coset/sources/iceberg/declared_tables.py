@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
+from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors, text_of
 from coset.sources.iceberg.snapshots import PIPELINE
 from coset.sources.s3 import AGAIN
 from partitioning.errors import Refused
@@ -106,8 +106,9 @@ def format_of(kind: str) -> KeyFormat | None:
 
 
 def loaded(stream: Stream, source: IcebergSource, where: str) -> Table:
-    """The table that a stream reads, as the catalogue has it. Raises Refused if there is none."""
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415  an extra
+    """The table that a stream reads, as the catalogue has it. Raises Refused if there is none, or PyIceberg does not
+    know of what kind it is."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError  # noqa: PLC0415  an extra
 
     try:
         return catalogue(source.catalogue).load_table(source.identifier(stream.name))
@@ -115,3 +116,10 @@ def loaded(stream: Stream, source: IcebergSource, where: str) -> Table:
         then = "correct the name of the stream, or source=, which is iceberg://catalogue.namespace"
         what = f"{stream.name}: the catalogue {source.catalogue} has no table {source.identifier(stream.name)}"
         raise Refused.of(Kind.TOPIC_UNKNOWN, what, where, then, stream=stream.name) from None
+    except (ValidationError, ValueError) as error:
+        if "Invalid JSON" in str(error):
+            # Something else has answered.
+            raise
+        what = f"{stream.name}: PyIceberg cannot read what the catalogue has of the table: {text_of(error)}"
+        then = "let the table's engine copy its rows to a table without that, and read it as another stream"
+        raise Refused.of(Kind.STREAM_COLUMNS, what, where, then, stream=stream.name) from error

@@ -63,18 +63,23 @@ def catalogue(name: str, **options: str) -> Catalog:
             return HiveWithin(name, **said)
         return load_catalog(name, **said)
     except (KeyError, NotInstalledError, TypeError, ValueError) as error:
-        then = f"configure it in .pyiceberg.yaml, or with {variable(name, 'URI')}"
-        what = f"PyIceberg cannot load the catalogue {name}: {text_of(error)}"
+        # Of one that nothing configures, PyIceberg names a variable that may be none.
+        why = text_of(error) if configured else "nothing configures it"
+        what, then = f"PyIceberg cannot load the catalogue {name}: {why}", f"configure it {place_of(name, 'URI')}"
         raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
 
 
-def variable(name: str, setting: str) -> str:
-    """The variable with a setting of a catalogue: PyIceberg takes underscores for the hyphens of names.
+def place_of(name: str, setting: str) -> str:
+    """Where a catalogue is given a setting. PyIceberg takes underscores of variables for hyphens, and two for a dot.
 
-    >>> variable("my-lake", "URI")
-    'PYICEBERG_CATALOG__MY_LAKE__URI'
+    >>> place_of("my-lake", "URI")
+    'in .pyiceberg.yaml, or with PYICEBERG_CATALOG__MY_LAKE__URI'
+    >>> place_of("my_lake", "URI")
+    'in .pyiceberg.yaml; or call it my-lake, as PyIceberg knows no variable of a name with underscores'
     """
-    return f"PYICEBERG_CATALOG__{name.upper().replace('-', '_')}__{setting}"
+    if (other := re.sub("[_-]+", "-", name)) != name:
+        return f"in .pyiceberg.yaml; or call it {other}, as PyIceberg knows no variable of a name with underscores"
+    return f"in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper().replace('-', '_')}__{setting}"
 
 
 @lru_cache(4)

@@ -163,7 +163,7 @@ class History:
         while snapshot is None or snapshot.snapshot_id != anchor:
             if snapshot is None or _number(snapshot) < self._number_of(anchor):
                 now = f"its snapshot is {self.current.snapshot_id}" if self.current else "it has no snapshot"
-                what = f"{now}, which does not follow snapshot {anchor}, up to which it was read: it was rolled back"
+                what = f"{now}, which does not follow {anchor}, up to which it was read: it was rolled back or replaced"
                 self._refuse(Kind.STREAM_RESET, what, anchor)
             if snapshot.snapshot_id in self._by_id:
                 chain.append(snapshot.snapshot_id)
