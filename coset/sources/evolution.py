@@ -215,7 +215,9 @@ def with_casts(
     and a type, what it reads; it is empty where a value cannot be cast."""
     casts = dict[str, str]()
     for name, kinds in evolution.differing.items():
-        tried = ((kind, reads(name, kind)) for kind in dict.fromkeys([*kinds, _TEXT]) if NULL_TYPE not in kind)
+        # Bytes take any text: the last to be named.
+        one_by_one = sorted(dict.fromkeys([*kinds, _TEXT]), key="BLOB".__eq__)
+        tried = ((kind, reads(name, kind)) for kind in one_by_one if NULL_TYPE not in kind)
         for kind, told in tried:
             if told:
                 declared = {name: kind}
