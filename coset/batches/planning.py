@@ -12,7 +12,7 @@ from typing import TypeVar
 from coset.batches import reported
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.request import with_backfill
-from coset.batches.backfills.swaps import newest_shown, state_ledger, swaps, whole
+from coset.batches.backfills.swaps import finish, newest_shown, state_ledger, swaps
 from coset.batches.code import as_run, changed_code, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
@@ -79,12 +79,12 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     result tables.
     """
     began = now()
-    decided = whole(store, pipeline.name)
+    finish(store, pipeline.name)
     logs = Logs()
     standing = agreed(pipeline, store, logs)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:
         check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
-    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs, decided)
+    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
     if standing.plan is None:
@@ -103,8 +103,7 @@ def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
     """What `take_up` would return. Stores nothing."""
     logs = Logs()
     standing = agreed(pipeline, store, logs)
-    decided = tuple(swaps(store, pipeline.name))
-    return _open(standing, settings) or _new(pipeline, store, standing, settings, logs, decided)
+    return _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
 
 
 def _open(standing: Standing, asked: Settings) -> NextBatch | None:
@@ -114,15 +113,13 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
     return NextBatch(standing.plan, _taken_up_again(standing.plan, standing, asked))
 
 
-def _new(
-    pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs, decided: Sequence[Swap]
-) -> NextBatch:
-    """Plan the batch after the last one, by the swaps that are `decided`."""
+def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs) -> NextBatch:
+    """Plan the batch after the last one."""
     pipeline = pipeline.expecting(settings.expectations)
     if standing.plan is None and (taken := taken_from_pipelines(pipeline.name)):
         raise Refused(taken)
     ledger = Ledger(store, pipeline.name)
-    published = standing.published
+    published, decided = standing.published, tuple(swaps(store, pipeline.name))
     if published is not None:
         # A backfill may have replaced the last published batch.
         ledger = state_ledger(store, pipeline.name, published.batch, decided)

@@ -37,7 +37,7 @@ SMALL = {
     "landed files": 10,
     "state and exchanges": 9,
     "verdicts": 5,
-    "swaps": 3,
+    "swaps": 4,
     "turns": 6,
     "plans": 4,
     "journal": 4,
