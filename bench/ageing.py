@@ -21,6 +21,7 @@ from coset.batches import steps
 from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.local import Local
 from coset.cli.output import Table, show
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 
@@ -40,13 +41,13 @@ class Figures:
     requests: Counter[Request]
 
 
-def batch(number: int, s3: Asked, docs: Path) -> Figures:
+def batch(number: int, s3: Asked, docs: Path, of: Pipeline = pipeline) -> Figures:
     """Land some records and publish them."""
     land(number)
     s3.since()
     server = s3.server.process.pid
     before, begun = cpu_of(server), cpu_of(os.getpid())
-    ref, said = steps.take_up(pipeline, STORE)
+    ref, said = steps.take_up(of, STORE)
     assert ref is not None, said
     planned = cpu_of(os.getpid())
     with Local(processes=1) as runner:

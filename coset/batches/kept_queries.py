@@ -10,15 +10,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 
 import duckdb
 import pyarrow as pa
 
 from coset.batches.attempt import Attempt
-from coset.batches.compared_rows import rows_of
 from coset.batches.kept import KeptState, kept_states, rows_kept, states_of
-from coset.batches.result_rows import table_files
+from coset.batches.result_rows import rows_of_files, table_files
 from coset.batches.tables.first_rows import all_rows
+from coset.batches.tables.logs import Logs
 from coset.batches.tables.table_rows import rows_left
 from partitioning.documents.ledger import Ledger
 from partitioning.explain.table_query import logical_sql
@@ -60,10 +61,10 @@ class _Query:
     why_not: str = ""
 
 
-def held_against_state(attempt: Attempt) -> Iterator[dict[str, object]]:
+def held_against_state(attempt: Attempt, logs: Logs | None = None) -> Iterator[dict[str, object]]:
     """For each upserted table behind rows that change a row with how many `rows` are right, or why it is `unseen`; and
     one for each `key` whose rows are not right, but were before the batch: those `there` once it is published, and
-    those that are `right`.
+    those that are `right`. Tables are as in the `logs`.
 
     Raises Refused as `kept_states`. A backfill's batch has no rows here, as its result is compared.
     """
@@ -77,7 +78,7 @@ def held_against_state(attempt: Attempt) -> Iterator[dict[str, object]]:
             continue
         try:
             with _Rows(ledger, query, after) as rows:
-                count, wrong = rows.wrong(_after(attempt, query.write))
+                count, wrong = rows.wrong(_after(attempt, query.write, logs))
             # What was wrong before, because a step began anew or others changed rows, is not of this batch.
             before = _wrong_before(attempt, query) if wrong else ()
         except duckdb.Error as error:
@@ -167,20 +168,15 @@ def _too_much(plan: Plan, query: _Query, after: Mapping[str, KeptState]) -> str:
     return f"{size(read)} would be read: `coset verify {plan.pipeline} --sample next` looks at its keys in turn"
 
 
-def _after(attempt: Attempt, write: PlannedWrite) -> pa.RecordBatchReader:
+def _after(attempt: Attempt, write: PlannedWrite, logs: Logs | None) -> pa.RecordBatchReader:
     """The rows that a table has once the attempt is published."""
     columns = [column.name for column in write.columns]
     schema = pa.schema([field for field in table_schema(write) if field.name in columns])
-    files = table_files(attempt, write.declared.table)
+    made = rows_of_files(attempt.ledger, write, table_files(attempt, write.declared.table))
     left = files_of(attempt.artefacts, write.declared.table)
-    _, stay = rows_left(attempt.ledger.store, write, left)
-    made = rows_of([attempt.ledger.uri(file.path) for file in files], table_schema(write))
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from (batch.select(schema.names) for batch in made)
-        yield from (batch.select(schema.names).cast(schema) for batch in stay(schema.names))
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    _, stay = rows_left(attempt.ledger.store, write, left, logs)
+    batches = chain(made.read(schema.names), stay(schema.names))
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(schema.names).cast(schema) for batch in batches))
 
 
 def _wrong_before(attempt: Attempt, query: _Query) -> Collection[str]:

@@ -23,6 +23,8 @@ from partitioning.model.receipt import Artefact, Role
 from spark_jobs.tables.table_schema import table_schema
 
 _BATCH_ROWS = 1 << 16
+# A file of at most so many bytes is read by one request.
+_SMALL = 1 << 20
 
 
 def result_rows(attempt: Attempt) -> Mapping[str, Rows]:
@@ -41,7 +43,7 @@ def result_rows(attempt: Attempt) -> Mapping[str, Rows]:
 
 def rows_of_files(ledger: Ledger, write: PlannedWrite, files: Sequence[Artefact]) -> Rows:
     """The rows in these files of a result table. Reading raises as it does for `result_rows`."""
-    read = partial(_read, [ledger.uri(file.path) for file in files])
+    read = partial(_read, ledger, files)
     return Rows(table_schema(write), sum(file.records for file in files), read)
 
 
@@ -63,10 +65,14 @@ def _in_its_folder(path: str) -> str:
     return path.partition("/attempt-")[2].partition("/")[2]
 
 
-def _read(uris: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    files = Files()
-    for uri in uris:
-        with reaching("the file cannot be read", uri, AGAIN), files.open(uri) as source:
+def _read(ledger: Ledger, files: Sequence[Artefact], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    there = Files()
+    for file in files:
+        uri = ledger.uri(file.path)
+        with (
+            reaching("the file cannot be read", uri, AGAIN),
+            there.whole(uri, file.size, file.etag, _SMALL) or there.open(uri) as source,
+        ):
             yield from open_parquet(source).iter_batches(_BATCH_ROWS, columns=list(columns))
 
 

@@ -204,7 +204,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     of_tables = {
         "rows": rows_kept(ledger, planned, attempt.artefacts, logs),
         "balanced": list(rows_balanced(ledger, planned, list(attempt.tasks), logs)),
-        "queries": list(held_against_state(attempt)),
+        "queries": list(held_against_state(attempt, logs)),
     }
     outputs = result_rows(attempt)
     found, failed = measured(attempt, outputs)

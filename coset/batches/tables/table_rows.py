@@ -175,16 +175,18 @@ def _by_changes(held: Counter[int], beside: Mapping[int, int], made: Sequence[Ma
 
 
 def rows_left(
-    store: Store, write: PlannedWrite, files: Sequence[Artefact]
+    store: Store, write: PlannedWrite, files: Sequence[Artefact], logs: Logs | None = None
 ) -> tuple[int, Callable[[Sequence[str]], Iterator[pa.RecordBatch]]]:
     """How many rows stay of an upserted table beside these files of a batch, and how to read columns of them."""
     where = folder(store, write.declared.table)
-    with opened(where) as log:
+    with opened(where, logs) as log:
         count = _stay(store, write, log, files)
 
     def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if not count:  # To open it takes a request for each commit.
+            return
         with opened_whole(where) as log:
-            if count and log is not None:
+            if log is not None:
                 written = ", ".join(map(str, sorted(_written(write, files))))
                 stay = f"{quote(RESIDUE)} NOT IN ({written})" if written else "true"
                 needed = list(dict.fromkeys([*columns, *key_columns(write.declared.key)]))
