@@ -180,23 +180,23 @@ def test_a_worker_that_cannot_run_the_code_of_the_driver_is_refused_before_it_re
     cluster: Standalone, s3: S3Server
 ) -> None:
     batch, sea = small_batch(), cluster.hosts["sea"]
-    python, changed = sea.folder / "probed", shutil.copytree(sea.code, sea.folder / "changed")
+    bare, other, wanted = sea.folder / "bare", sea.folder / "other", installed()
+    changed = shutil.copytree(sea.code, sea.folder / "changed")
     with (changed / "spark_jobs" / "group.py").open("a") as file:
         file.write("# another version\n")
-    # One application: a Python that cannot begin stays with no executor.
-    wanted = installed()
-    refusals: dict[str, tuple[Path, ...] | None] = {
-        f"the worker on 127.0.0.1 has no Python {python}": None,
-        "the Python of the worker on 127.0.0.1 has no module": (),
-        f"the worker on sea has {replace(wanted, digest=DIGEST)}; wanted is {wanted}": (changed, sea.packages),
-    }
-    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(python)}) as runner:
-        for what, has in refusals.items():
-            if has is not None:
-                sea.write_python(python, *has)
-            finding = finding_of(runner.group, batch.ref, 0)
-            assert finding.kind is Kind.WORKER
-            assert re.match(re.escape(what).replace(DIGEST, r"\w{16}"), finding.what), finding.what
+    sea.write_python(other, changed, sea.packages)
+
+    def refused(runner: Runner, what: str) -> None:
+        finding = finding_of(runner.group, batch.ref, 0)
+        assert finding.kind is Kind.WORKER
+        assert re.match(re.escape(what).replace(DIGEST, r"\w{16}"), finding.what), finding.what
+
+    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(bare)}) as runner:
+        refused(runner, f"the worker on 127.0.0.1 has no Python {bare}")
+        sea.write_python(bare)
+        refused(runner, "the Python of the worker on 127.0.0.1 has no module")
+    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(other)}) as runner:
+        refused(runner, f"the worker on sea has {replace(wanted, digest=DIGEST)}; wanted is {wanted}")
 
 
 @pytest.mark.long
