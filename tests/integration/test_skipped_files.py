@@ -281,6 +281,7 @@ def test_a_wrong_bound_loses_rows(store: Store, lake: Catalog, monkeypatch: pyte
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2700)
 def test_spark_and_duckdb_lose_none_but_by_wrong_bounds(
     tmp_path: Path, lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
