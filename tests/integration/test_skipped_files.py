@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from functools import partial
-from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,7 +30,6 @@ from coset.batches.tables.iceberg import follow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from partitioning.documents.stores import store_at
 from spark_jobs.engine import writers
 from spark_jobs.tables.column_bounds import bounds_in
 from spark_jobs.tables.table_schema import folder
@@ -281,23 +279,18 @@ def test_a_wrong_bound_loses_rows(store: Store, lake: Catalog, monkeypatch: pyte
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2700)
+@pytest.mark.parametrize("bounds", [bounds_in, wrong])
 def test_spark_and_duckdb_lose_none_but_by_wrong_bounds(
-    tmp_path: Path, lake: Catalog, monkeypatch: pytest.MonkeyPatch
+    bounds: Callable[..., str], store: Store, lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers of Delta and of Iceberg for Spark and DuckDB, in processes of their own."""
-    stores, asked, few = dict[str, Store](), dict[str, list[Asked]](), dict[str, list[Asked]]()
-    for namespace, bounds in (("right", bounds_in), ("wrong", wrong)):
-        stores[namespace] = store_at(str(tmp_path / namespace))
-        monkeypatch.setattr(writers, "bounds_in", bounds)
-        monkeypatch.setenv("COSET_ICEBERG", f"lake.{namespace}")
-        published(stores[namespace], random := Random(2), batches=4)
-        asked[namespace] = [*conditions(stores[namespace], random)]
-        # Spark plans each for long.
-        few[namespace] = random.sample(asked[namespace], 16)
+    monkeypatch.setattr(writers, "bounds_in", bounds)
+    published(store, random := Random(2), batches=4)
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "http://no.catalogue")
     duckdb, spark = environment_of("duckdb-1.5.5-iceberg", *ICEBERG_OF_DUCKDB), variables_of(PARTIES["iceberg"])
-    found = dict[tuple[str, str, str], set[str]]()
+    asked, found = [*conditions(store, random)], dict[str, set[str]]()
+    # Spark plans each for long.
+    few = random.sample(asked, 16)
     for name, python, jars in (
         ("duckdb", str(packages()), ""),
         ("iceberg-duckdb", str(duckdb), ""),
@@ -305,11 +298,8 @@ def test_spark_and_duckdb_lose_none_but_by_wrong_bounds(
         ("iceberg-spark", str(python_of(PARTIES["iceberg"])), spark[JARS]),
     ):
         with reader(name, python, jars) as ask:
-            for (namespace, store), table in product(stores.items(), ("every", "last")):
-                loaded = lake.load_table(f"{namespace}.{table}") if "iceberg" in name else None
-                at = (loaded.metadata_location if loaded else folder(store, table)).removeprefix("file://")
-                read = by_reader(ask, at, name.removeprefix("iceberg-"))
-                said = (asked if "duckdb" in name else few)[namespace]
-                found[namespace, name, table] = differing({name: read}, said)[name]
-    assert len(found) == 16
-    assert {key for key, columns in found.items() if columns} == {key for key in found if key[0] == "wrong"}
+            for table in ("every", "last"):
+                at = lake.load_table(f"shop.{table}").metadata_location if "iceberg" in name else folder(store, table)
+                read = by_reader(ask, at.removeprefix("file://"), name.removeprefix("iceberg-"))
+                found |= differing({f"{name}, {table}": read}, asked if "duckdb" in name else few)
+    assert all(bool(columns) == (bounds is wrong) for columns in found.values())
