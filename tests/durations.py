@@ -47,7 +47,6 @@ CHAINED = {
         "tests/spark/test_connect.py",
         "tests/spark/test_group.py",
         "tests/spark/test_hot_keys_on_spark.py",
-        "tests/spark/test_lasting_jobs.py",
         "tests/spark/test_shipped.py",
     ),
 }

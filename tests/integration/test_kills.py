@@ -1,7 +1,7 @@
 """A run that is killed anywhere is taken up again by the next one, and every flight counts exactly once.
 
 So it is with a run that is stopped and goes on when another has done its work, whose clock is wrong, or that lacks
-disk or file descriptors."""
+disk or file descriptors; where a step keeps state, and at a level of unifiers or between two."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,21 +28,28 @@ import time_machine
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.kept import kept_state, rows_kept
+from coset.batches.sweeping import sweep
+from coset.cli.pipelines import load
 from demo.landing import STREAMS, land, raw, read
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
+from partitioning.model.receipt import Role
 from tests.as_of import AS_OF, in_time, rows_of
 from tests.backfilled import run_again
 from tests.begun import Begun
 from tests.examples import few, share
 from tests.forked import coset
+from tests.histories import Click, History
 from tests.killed import POINTS, arm, killed_once
 from tests.landed import land_table
 from tests.logs import log_of
 from tests.outer import some
 from tests.small import until
+from tests.there import there
 
 ROWS = 500
 
@@ -280,3 +288,83 @@ def test_a_backfill_with_other_tasks_gives_the_same_rows_by_the_same_watermarks(
     joined.all_in(arrived, 3, chance)
     backfill = run_again(joined.pipeline, store, Asked(0, None, Settings.parse(scheme="tasks(2)")), tmp_path)
     assert str(actions.comparison(store, backfill)).startswith("identical: ")
+
+
+_KEPT = str(Path(__file__).parents[1] / "pipelines" / "kept.py")
+# Before a group's receipt, all that its tasks left is nobody's; between two Delta commits, one table has the batch.
+_POINTS = ("group-0.before", "group-0.after", "verdict.before", "verdict.after", "delta.after")
+
+
+@pytest.mark.parametrize("point", few(_POINTS))
+def test_a_run_with_state_killed_at(point: str, store: Store, tmp_path: Path) -> None:
+    history = History(store, tmp_path, kept_pipeline)
+    for batch, count in enumerate((30, 20, 10)):
+        history.land([Click(f"key-{number}", number, batch) for number in range(count)], [], 4)
+        if batch == 1:
+            killed_once(point, _KEPT, store.root, tmp_path, DELAYS_SOURCE=f"{store.root}/topics")
+        else:
+            history.publish(history.plan(Settings(), 4))
+    counts = {f"key-{number}": 1 + (number < 20) + (number < 10) for number in range(30)}
+    assert kept(store, "totals") == counts
+    sweep(kept_pipeline(f"{store.root}/topics", 4), store)
+    assert kept(store, "totals") == counts
+
+
+def kept_pipeline(source: str, _: int) -> Pipeline:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELAYS_SOURCE", source)
+        return load(_KEPT)
+
+
+def kept(store: Store, step: str) -> dict[str, int]:
+    """How often each key was counted."""
+    ledger = Ledger(store, "kept")
+    with rows_kept(ledger, kept_state(ledger, step)) as rows:
+        table = rows.read_all()
+    return dict(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True))
+
+
+_LEVELS = str(Path(__file__).parents[1] / "pipelines" / "pages_in_levels.py")
+_STAGES = ["views", "parts.exchange.1", "parts.exchange.2", "parts.exchange"]
+# The group that is being run, and how many have their receipts then: each level is a group, and a wave, of its own.
+# A group's receipt is stored when what its tasks left is there: before it all that they left is nobody's.
+_LEVEL_POINTS = {
+    "group-0.before": 0, "group-0.after": 1, "group-1.before": 1, "group-1.after": 2, "group-2.before": 2,
+    "group-2.after": 3, "group-3.before": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("point", "done"), few(_LEVEL_POINTS.items(), always=0))
+def test_a_run_of_levels_killed_at(point: str, done: int, store: Store, tmp_path: Path) -> None:
+    keys, pages = ([f"{name}-{number % count}" for number in range(300)] for name, count in (("k", 31), ("page", 47)))
+    source = f"{store.root}/topics"
+    land_table(pa.table({"k": keys, "page": pages}), "views", source, key="k", partitions=5)
+    environment = os.environ | {"VIEWS_SOURCE": source}
+    words = ("run", "--runner", "local", _LEVELS, "--store", store.root, "--docs", str(tmp_path), "--groups", "1")
+
+    killed = coset(*words, environment=environment, first=partial(arm, point))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    ledger = Ledger(store, "pages_in_levels")
+    plan = there(ledger.plan(0))
+    assert [{task.stage for task in group.tasks} for group in plan.groups] == [{stage} for stage in _STAGES]
+    receipts = {entry.key: entry.etag for entry in store.list("pages_in_levels/receipts/0/")}
+    assert len(receipts) == done
+
+    finished = coset(*words, environment=environment)
+    assert finished.returncode == 0, finished.stderr
+    after = {entry.key: entry.etag for entry in store.list("pages_in_levels/receipts/0/")}
+    assert len(after) == len(_STAGES)
+    assert receipts.items() <= after.items()
+    for group in range(done):
+        assert f"group {group} of batch 0 of pages_in_levels: nothing to do, attempt 0 has run" in finished.stderr
+    rows = log_of(store, "pages").to_pyarrow_table()
+    assert rows.num_rows == len(set(pages))
+    assert dict(zip(rows["page"].to_pylist(), rows["n"].to_pylist(), strict=True)) == Counter(pages)
+
+    # What the killed run left beside it goes, with what has served; a batch needs neither any more.
+    assert list(store.list("pages_in_levels/left/"))
+    cleaned = coset("clean", _LEVELS, "--store", store.root, environment=environment)
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert not list(store.list("pages_in_levels/left/"))
+    verdict = there(ledger.verdict(0))
+    assert {artefact.role for artefact in verdict.artefacts} == {Role.TABLE, Role.KEYS}

@@ -212,27 +212,22 @@ def test_only_versions_that_there_are_can_be_accepted(two: Store) -> None:
     assert Ledger(two, "late").standing().published is not None
 
 
-def test_a_table_ahead_of_the_ledger_is_refused(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (("late/",), "the table holds batch 0, but the ledger's last published batch is none"),
+        (("late/verdicts/0.json", "late/commits/0.json"), "the table holds batch 0"),
+        (("tables/",), "batch 0 is published, but the table holds none"),
+    ],
+    ids=["all documents", "the verdict", "the table"],
+)
+def test_a_table_or_ledger_that_lost_what_the_other_has_is_refused(
+    lost: tuple[str, ...], said: str, store: Store
+) -> None:
     arrive(store, 0, 10)
     published(store)
-    erase(store.root, *(entry.key for entry in store.list("late/")))
-    with pytest.raises(Refused, match="the table holds batch 0, but the ledger's last published batch is none"):
-        take_up(pipeline(store.root), store)
-
-
-def test_a_lost_verdict_of_a_published_batch_is_noticed(store: Store) -> None:
-    arrive(store, 0, 10)
-    published(store)
-    erase(store.root, "late/verdicts/0.json", "late/commits/0.json")
-    with pytest.raises(Refused, match="the table holds batch 0"):
-        take_up(pipeline(store.root), store)
-
-
-def test_a_table_that_was_removed_is_refused(store: Store) -> None:
-    arrive(store, 0, 10)
-    published(store)
-    erase(store.root, *(entry.key for entry in store.list("tables/")))
-    with pytest.raises(Refused, match="batch 0 is published, but the table holds none"):
+    erase(store.root, *(entry.key for each in lost for entry in store.list(each)))
+    with pytest.raises(Refused, match=said):
         take_up(pipeline(store.root), store)
 
 

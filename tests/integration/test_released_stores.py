@@ -275,19 +275,23 @@ def test_any_moment_is_one_to_back_up(point: str, backed_up_shop: Shop) -> None:
     backed_up_shop.is_right()
 
 
+def put_apart(shop: Shop, part: str) -> Path:
+    """Publish once more behind a backup that is restored: but this part of the store is of now. Gives what it was."""
+    shop.publish()
+    shop.backed_up()
+    shop.publish()
+    older, newer = shop.folder / "older", shop.folder / "newer"
+    shutil.copytree(shop.store / part, newer)
+    shop.restored()
+    (shop.store / part).rename(older)
+    newer.rename(shop.store / part)
+    shop.arrive()
+    return older
+
+
 @pytest.mark.parametrize("part", few(("tables/{}/_delta_log", "tables")))
 def test_documents_older_than_the_tables_want_the_tables_of_their_backup(part: str, backed_up_shop: Shop) -> None:
-    backed_up_shop.publish()
-    backed_up_shop.backed_up()
-    backed_up_shop.publish()
-    newer = backed_up_shop.folder / "newer"
-    shutil.copytree(backed_up_shop.store / "tables", newer)
-    backed_up_shop.restored()
-    older = backed_up_shop.folder / "older"
-    (backed_up_shop.store / "tables").rename(older)
-    newer.rename(backed_up_shop.store / "tables")
-    backed_up_shop.arrive()
-
+    older = put_apart(backed_up_shop, "tables")
     found = told(Kind.TABLE_AHEAD, "run", str(backed_up_shop.file), *RUN)
     assert "the table holds batch 1, but the ledger's last published batch is batch 0" in found.findings[0]["what"]
     assert "restore its folder `tables/seen` from the backup that `shop/` is from" in found.next
@@ -301,17 +305,7 @@ def test_documents_older_than_the_tables_want_the_tables_of_their_backup(part: s
 
 @pytest.mark.long
 def test_tables_older_than_the_documents_want_the_documents_of_their_backup(backed_up_shop: Shop) -> None:
-    backed_up_shop.publish()
-    backed_up_shop.backed_up()
-    backed_up_shop.publish()
-    newer = backed_up_shop.folder / "newer"
-    shutil.copytree(backed_up_shop.store / "shop", newer)
-    backed_up_shop.restored()
-    older = backed_up_shop.folder / "older"
-    (backed_up_shop.store / "shop").rename(older)
-    newer.rename(backed_up_shop.store / "shop")
-    backed_up_shop.arrive()
-
+    older = put_apart(backed_up_shop, "shop")
     found = told(Kind.TABLE_BEHIND, "run", str(backed_up_shop.file), *RUN)
     assert "restore `shop/` from the backup that the table is from" in found.next
     shutil.rmtree(backed_up_shop.store / "shop")

@@ -116,23 +116,18 @@ def test_what_was_wrong_before_is_not_held_against_a_batch_and_what_it_makes_wro
 __all__ = ["history"]
 
 
-def migrated(history: Changing, function: str) -> Refusal:
-    """A batch whose one task migrates twelve rows by a function."""
+@caught_by(MIGRATED)
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("with_twice_without_one", "11 rows of 12 that were kept"),
+        ("with_twice_under_another_key", "12 rows, but not of the keys that were kept"),
+    ],
+)
+def test_a_migration_that_loses_a_row_or_changes_a_key_is_refused(
+    history: Changing, function: str, said: str
+) -> Refusal:
     history.batch(tallied(), clicks(*range(12)))
     ref = history.planned(tallied(function), clicks(1), "tasks(1)")
     run_groups(ref)
-    return refusal(ref)
-
-
-@caught_by(MIGRATED)
-def test_a_migration_that_loses_a_row_is_refused(history: Changing, tmp_path: Path) -> Refusal:
-    said = migrated(history, "with_twice_without_one")
-    assert "11 rows of 12 that were kept" in said.findings[0]
-    return said
-
-
-@caught_by(MIGRATED)
-def test_a_migration_that_changes_a_key_is_refused(history: Changing, tmp_path: Path) -> Refusal:
-    said = migrated(history, "with_twice_under_another_key")
-    assert "12 rows, but not of the keys that were kept" in said.findings[0]
-    return said
+    return saying(refusal(ref), said)

@@ -30,6 +30,7 @@ from tests.running import run_and_publish, run_and_publish_unjudged, run_groups
 from tests.there import there
 
 LOG = "tables/delays/_delta_log"
+Begins = Callable[[Plan, str, int, int], Plan]
 
 
 @pytest.fixture
@@ -44,90 +45,31 @@ def first_batch(store: Store) -> None:
     run_and_publish(stored(store, delays(store), settings=Settings(limit=4)))
 
 
-@caught_by(CONTINUES)
-def test_a_plan_that_leaves_records_out_is_refused(published: Store) -> Refusal:
-    return saying(
-        refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 6))),
-        "- flights-3: the last published batch ended at 4: 2 records left out",
+def lying(plan: Plan, stream: str, number: int, offset: int) -> Plan:
+    """The plan that says itself that the last batch ended there."""
+    later = with_start(plan, stream, number, offset)
+    flights, planes = later.streams
+    partitions = tuple(replace(each, committed=each.start, beginning=each.start) for each in flights.partitions)
+    return replace(
+        later, streams=(replace(flights, partitions=partitions), planes), starts={f"{stream}-{number}": offset}
     )
 
 
 @caught_by(CONTINUES)
-def test_a_plan_that_takes_records_once_more_is_refused(published: Store) -> Refusal:
-    return saying(
-        refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 1))),
-        "- flights-3: the last published batch ended at 4: 3 records before it would count twice",
-    )
-
-
-@pytest.mark.long
-@caught_by(CONTINUES)
-def test_a_plan_that_says_itself_that_the_last_batch_ended_elsewhere_is_refused_all_the_same(
-    published: Store,
+@pytest.mark.parametrize(
+    ("change", "offset", "said"),
+    [
+        (with_start, 6, "2 records left out"),
+        (with_start, 1, "3 records before it would count twice"),
+        pytest.param(lying, 6, "2 records left out", marks=pytest.mark.long),
+    ],
+)
+def test_a_plan_that_begins_elsewhere_than_the_last_batch_ended_is_refused(
+    published: Store, change: Begins, offset: int, said: str
 ) -> Refusal:
-    def lying(plan: Plan) -> Plan:
-        later = with_start(plan, "flights", 3, 6)
-        flights, planes = later.streams
-        partitions = tuple(replace(each, committed=each.start, beginning=each.start) for each in flights.partitions)
-        return replace(later, streams=(replace(flights, partitions=partitions), planes), starts={"flights-3": 6})
-
     return saying(
-        refusal(ran(published, delays(published), lying)),
-        "- flights-3: the last published batch ended at 4: 2 records left out",
-    )
-
-
-@caught_by(CONTINUES)
-def test_a_table_that_is_not_read_whole_is_refused(store: Store) -> Refusal:
-    land_flights(store, TAILS)
-    land_planes(store)
-    made = delays(store, planes_are_a_table=True)
-    return saying(
-        refusal(ran(store, made, lambda plan: with_start(plan, "planes", 1, 2))),
-        "- planes-1: the table begins at offset 0, but is read from 2 on",
-    )
-
-
-@caught_by(CONTINUES)
-def test_a_first_batch_that_begins_later_than_it_has_to_is_refused(store: Store) -> Refusal:
-    land_flights(store, TAILS)
-    land_planes(store)
-    return saying(
-        refusal(ran(store, delays(store), lambda plan: with_start(plan, "flights", 3, 1))),
-        "- flights-3: it begins at 0: 1 record left out",
-    )
-
-
-def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_skips_is_counted(store: Store) -> None:
-    land_flights(store, [*TAILS, *TAILS])
-    land_planes(store)
-    ref = stored(store, delays(store), settings=Settings(starts={"flights-3": 3, "planes-1": 2}))
-    run_and_publish(ref)
-    (found,) = (result for result in results(ref) if result["expectation"] == CONTINUES)
-    assert found["success"]
-    assert found["result"]["observed_value"] == (
-        "12 stream partitions, 12 of them for the first time; 5 records skipped in 2 of these, as [starts] asks"
-    )
-
-
-@caught_by(CONTINUES)
-def test_a_first_batch_whose_plan_says_itself_that_a_stream_begins_later_is_refused(store: Store) -> Refusal:
-    land_flights(store, [*TAILS, *TAILS])
-    land_planes(store)
-    return saying(
-        refusal(ran(store, delays(store), lambda plan: _beginning(plan, "flights", 3, 1))),
-        "- flights-3: it begins at 0: 1 record left out",
-    )
-
-
-@caught_by(CONTINUES)
-def test_a_plan_that_says_itself_that_a_table_begins_later_is_refused(store: Store) -> Refusal:
-    land_flights(store, TAILS)
-    land_planes(store)
-    made = delays(store, planes_are_a_table=True)
-    return saying(
-        refusal(ran(store, made, lambda plan: _beginning(plan, "planes", 1, 2))),
-        "- planes-1: the table begins at offset 0, but is read from 2 on",
+        refusal(ran(published, delays(published), lambda plan: change(plan, "flights", 3, offset))),
+        f"- flights-3: the last published batch ended at 4: {said}",
     )
 
 
@@ -146,6 +88,36 @@ def _beginning(plan: Plan, stream: str, number: int, offset: int) -> Plan:
         for each in plan.streams
     )
     return replace(plan, streams=streams)
+
+
+@caught_by(CONTINUES)
+@pytest.mark.parametrize("change", [with_start, _beginning])
+@pytest.mark.parametrize(
+    ("stream", "number", "offset", "said"),
+    [
+        ("planes", 1, 2, "planes-1: the table begins at offset 0, but is read from 2 on"),
+        ("flights", 3, 1, "flights-3: it begins at 0: 1 record left out"),
+    ],
+)
+def test_a_table_or_a_first_batch_that_begins_later_than_it_has_to_is_refused(
+    store: Store, change: Begins, stream: str, number: int, offset: int, said: str
+) -> Refusal:
+    land_flights(store, [*TAILS, *TAILS])
+    land_planes(store)
+    made = delays(store, planes_are_a_table=stream == "planes")
+    return saying(refusal(ran(store, made, lambda plan: change(plan, stream, number, offset))), f"- {said}")
+
+
+def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_skips_is_counted(store: Store) -> None:
+    land_flights(store, [*TAILS, *TAILS])
+    land_planes(store)
+    ref = stored(store, delays(store), settings=Settings(starts={"flights-3": 3, "planes-1": 2}))
+    run_and_publish(ref)
+    (found,) = (result for result in results(ref) if result["expectation"] == CONTINUES)
+    assert found["success"]
+    assert found["result"]["observed_value"] == (
+        "12 stream partitions, 12 of them for the first time; 5 records skipped in 2 of these, as [starts] asks"
+    )
 
 
 # ---- what is not read is remembered

@@ -294,50 +294,39 @@ def run_with_bad(store: Store, bad_records: str = "set aside") -> BatchRef:
     return ref
 
 
-@caught_by(COVERED)
-def test_a_task_that_takes_what_another_sets_aside_is_refused(
-    landed_with_bad: Store, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
-    def take(_: Batch, seen: Taken) -> None:
-        if (seen.dispositions == LEFT).any() and not (seen.dispositions == SET_ASIDE).any():
-            seen.dispositions[seen.offsets == 1] = TAKEN
-
-    spoil_kernel(monkeypatch, take)
-    return saying(refusal(run_with_bad(landed_with_bad)), "1 record more taken than the 4 planned")
+def takes_what_another_sets_aside(seen: Taken) -> None:
+    if (seen.dispositions == LEFT).any() and not (seen.dispositions == SET_ASIDE).any():
+        seen.dispositions[seen.offsets == 1] = TAKEN
 
 
-@caught_by(COVERED)
-def test_a_record_that_is_set_aside_by_two_tasks_is_refused(
-    landed_with_bad: Store, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
-    def twice(_: Batch, seen: Taken) -> None:
-        seen.dispositions[seen.offsets == 1] = SET_ASIDE
+def sets_aside_another(seen: Taken) -> None:
+    mine = bool((seen.dispositions == SET_ASIDE).any())
+    seen.dispositions[seen.offsets == (1 if mine else 3)] = LEFT if mine else SET_ASIDE
 
-    spoil_kernel(monkeypatch, twice)
-    return saying(refusal(run_with_bad(landed_with_bad)), "1 record more taken than the 4 planned")
+
+def always(disposition: int) -> Callable[[Taken], None]:
+    def given(seen: Taken) -> None:
+        seen.dispositions[seen.offsets == 1] = disposition
+
+    return given
 
 
 @caught_by(COVERED)
-def test_a_record_that_is_lost_in_place_of_being_set_aside_is_refused(
-    landed_with_bad: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (takes_what_another_sets_aside, "1 record more taken than the 4 planned"),
+        (always(SET_ASIDE), "1 record more taken than the 4 planned"),
+        (always(LEFT), "1 record of 4 not taken by any task"),
+        (sets_aside_another, "the offsets taken are not those planned"),
+    ],
+    ids=["taken and set aside", "set aside twice", "lost", "another set aside"],
+)
+def test_a_record_that_is_not_set_aside_by_one_task_alone_is_refused(
+    landed_with_bad: Store, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Taken], None], said: str
 ) -> Refusal:
-    def lose(_: Batch, seen: Taken) -> None:
-        seen.dispositions[seen.offsets == 1] = LEFT
-
-    spoil_kernel(monkeypatch, lose)
-    return saying(refusal(run_with_bad(landed_with_bad)), "1 record of 4 not taken by any task")
-
-
-@caught_by(COVERED)
-def test_another_record_that_is_set_aside_in_place_of_one_is_refused(
-    landed_with_bad: Store, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
-    def other(_: Batch, seen: Taken) -> None:
-        mine = bool((seen.dispositions == SET_ASIDE).any())
-        seen.dispositions[seen.offsets == (1 if mine else 3)] = LEFT if mine else SET_ASIDE
-
-    spoil_kernel(monkeypatch, other)
-    return saying(refusal(run_with_bad(landed_with_bad)), "the offsets taken are not those planned")
+    spoil_kernel(monkeypatch, lambda _, seen: wrong(seen))
+    return saying(refusal(run_with_bad(landed_with_bad)), said)
 
 
 @caught_by(ASIDE_KEPT)

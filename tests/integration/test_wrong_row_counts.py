@@ -185,21 +185,15 @@ def test_an_open_batch_keeps_what_a_step_kept_until_it_is_planned_anew_with_its_
 
 
 @caught_by(KEEP)
-def test_a_table_that_would_be_replaced_by_far_fewer_rows_is_refused(clicks: Clicks) -> Refusal:
-    clicks.batch(range(200), now)
-    clicks.arrive(range(99))
-    ref = clicks.planned(now)
+@pytest.mark.parametrize(("table", "write", "keys"), [("now", now, 99), ("living", living, 101)])
+def test_a_table_that_would_have_far_fewer_rows_or_of_which_most_are_deleted_is_refused(
+    clicks: Clicks, table: str, write: Write, keys: int
+) -> Refusal:
+    clicks.batch(range(200), write)
+    clicks.arrive(range(keys))
+    ref = clicks.planned(write)
     run_groups(ref)
-    return saying(refusal(ref), "- now: it has 200 rows, and would have 99 after the batch")
-
-
-@caught_by(KEEP)
-def test_a_table_of_which_most_keys_are_deleted_is_refused(clicks: Clicks) -> Refusal:
-    clicks.batch(range(200), living)
-    clicks.arrive(range(101))
-    ref = clicks.planned(living)
-    run_groups(ref)
-    return saying(refusal(ref), "- living: it has 200 rows, and would have 99 after the batch")
+    return saying(refusal(ref), f"- {table}: it has 200 rows, and would have 99 after the batch")
 
 
 def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store: Store) -> None:

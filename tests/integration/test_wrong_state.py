@@ -161,6 +161,18 @@ def test_a_plan_whose_watermark_is_ahead_of_what_was_counted_is_refused(store: S
     return said
 
 
+def otherwise(name: str | None, sql: str, wrong: str) -> Callable[[Plan], Plan]:
+    """The plan with other SQL in one of its steps, or in each that has it."""
+
+    def given(step: Step) -> Step:
+        assert step.name != name or sql in step.sql
+        return replace(step, sql=step.sql.replace(sql, wrong)) if name in (None, step.name) else step
+
+    return lambda plan: replace(
+        plan, stages=tuple(replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
+    )
+
+
 @caught_by(ONCE)
 @pytest.mark.parametrize("wrong", ['"clicks"."@new"', "false", "true"])
 def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_refused(
@@ -172,60 +184,34 @@ def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_
     outer.batch(last, last)
     outer.land([Click("a", 4, 131)], [Click("b", 4, 131)])
 
-    def hurried(plan: Plan) -> Plan:
-        stages = (replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
-        return replace(plan, stages=tuple(stages))
-
-    def given(step: Step) -> Step:
-        return replace(step, sql=step.sql.replace('THEN "clicks"."@closes"', f"THEN {wrong}"))
-
-    return saying(refusal(ran(store, outer.pipeline, hurried)), "over, 0 had met a partner")
+    ref = ran(store, outer.pipeline, otherwise(None, 'THEN "clicks"."@closes"', f"THEN {wrong}"))
+    return saying(refusal(ref), "over, 0 had met a partner")
 
 
 @caught_by(ONCE)
 @pytest.mark.parametrize(
-    ("sql", "wrong"),
+    ("late", "sql", "wrong"),
     [
-        ("\"@time\" < getvariable('counted.both@now') - 899999999 AND", ""),
-        ("< getvariable('counted.both@now')", "< getvariable('counted.both@before')"),
-        ("OR bool_or", "OR true OR bool_or"),
-        ('count(*) AS "@records"', '1 AS "@records"'),
+        ("correct", "\"@time\" < getvariable('counted.both@now') - 899999999 AND", ""),
+        ("correct", "< getvariable('counted.both@now')", "< getvariable('counted.both@before')"),
+        ("correct", "OR bool_or", "OR true OR bool_or"),
+        ("correct", 'count(*) AS "@records"', '1 AS "@records"'),
+        ("sessions", "HAVING coalesce(", "HAVING true OR coalesce("),
+        ("sessions", "AND NOT coalesce(", "OR coalesce("),
+        ("sessions", "<= 420000000", "<= 0"),
+        ("sessions", 'count(*) AS "@records"', '1 AS "@records"'),
     ],
 )
-def test_windows_that_are_given_too_early_or_late_or_again_or_in_part_are_refused(
-    store: Store, tmp_path: Path, sql: str, wrong: str
+def test_windows_or_sessions_that_are_given_too_early_or_late_or_again_or_in_part_are_refused(
+    store: Store, late: str, sql: str, wrong: str
 ) -> Refusal:
-    return _refused_windows(store, "correct", sql, wrong)
-
-
-@caught_by(ONCE)
-@pytest.mark.parametrize(
-    ("sql", "wrong"),
-    [
-        ("HAVING coalesce(", "HAVING true OR coalesce("),
-        ("AND NOT coalesce(", "OR coalesce("),
-        ("<= 420000000", "<= 0"),
-        ('count(*) AS "@records"', '1 AS "@records"'),
-    ],
-)
-def test_sessions_that_are_given_too_early_or_again_or_in_part_are_refused(
-    store: Store, tmp_path: Path, sql: str, wrong: str
-) -> Refusal:
-    return _refused_windows(store, "sessions", sql, wrong)
-
-
-def _refused_windows(store: Store, late: str, sql: str, wrong: str) -> Refusal:
     windowed = Windowed(store, late)
     windowed.batch([Click("a", 1, 0), Click("a", 2, 50)], [Click("b", 3, 0)])
     for minute in (40, 60):
         last = [Click(key, END, minute + early) for early in (-5, -1, 0) for key in "abcdefgh"]
         windowed.batch(last, last)
     windowed.land([Click("a", 4, 61)], [Click("b", 4, 61)])
-
-    def otherwise(plan: Plan) -> Plan:
-        return _otherwise(plan, "counted.counted", sql, wrong)
-
-    said = refusal(ran(store, windowed.pipeline, otherwise))
+    said = refusal(ran(store, windowed.pipeline, otherwise("counted.counted", sql, wrong)))
     assert re.search("were over, 0 had met a partner|were given, but not of the keys", said.findings[0])
     return said
 
@@ -246,19 +232,9 @@ def test_keys_that_expire_too_early_or_late_or_in_part_are_refused(store: Store,
     expiring.batch([Click("a", 1, 0)], [Click("a", 3, 0)])
     expiring.batch(last, last)
     expiring.land([Click("a", 4, 1), Click("a", 2, 19)], [Click("b", 4, 10)])
-    said = refusal(ran(store, expiring.pipeline, lambda plan: _otherwise(plan, "found", sql, wrong)))
+    said = refusal(ran(store, expiring.pipeline, otherwise("found", sql, wrong)))
     assert re.search("keys? expired, and|were given, but not those that were over", said.findings[0])
     return said
-
-
-def _otherwise(plan: Plan, name: str, sql: str, wrong: str) -> Plan:
-    """The plan with other SQL in one of its steps."""
-
-    def given(step: Step) -> Step:
-        assert step.name != name or sql in step.sql
-        return replace(step, sql=step.sql.replace(sql, wrong)) if step.name == name else step
-
-    return replace(plan, stages=tuple(replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages))
 
 
 @caught_by(ONCE)
@@ -279,14 +255,4 @@ def test_a_join_as_of_a_time_that_gives_a_record_too_early_or_never_or_another_v
     last = [Click(key, END, 130) for key in "abcdefgh"]
     as_of.batch(last, last)
     as_of.land([Click("a", 4, 131)], [Click("b", 3, 131)])
-
-    def hurried(plan: Plan) -> Plan:
-        stages = (replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
-        return replace(plan, stages=tuple(stages))
-
-    def given(step: Step) -> Step:
-        return replace(step, sql=step.sql.replace(right, wrong))
-
-    refused = refusal(ran(store, as_of.pipeline, hurried))
-    assert said in refused.findings[0]
-    return refused
+    return saying(refusal(ran(store, as_of.pipeline, otherwise(None, right, wrong))), said)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-import sys
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -181,24 +180,23 @@ def test_a_worker_that_cannot_run_the_code_of_the_driver_is_refused_before_it_re
     cluster: Standalone, s3: S3Server
 ) -> None:
     batch, sea = small_batch(), cluster.hosts["sea"]
-    ours, other, bare = sys.executable, sea.folder / "other", sea.folder / "bare"
+    bare, other, wanted = sea.folder / "bare", sea.folder / "other", installed()
     changed = shutil.copytree(sea.code, sea.folder / "changed")
     with (changed / "spark_jobs" / "group.py").open("a") as file:
         file.write("# another version\n")
     sea.write_python(other, changed, sea.packages)
-    sea.write_python(bare)
-    refusals = {
-        ours: f"the worker on 127.0.0.1 has no Python {ours}",
-        str(bare): "the Python of the worker on 127.0.0.1 has no module",
-        str(other): f"the worker on sea has {replace(installed(), digest=DIGEST)}; wanted is {installed()}",
-    }
-    for python, what in refusals.items():
-        settings = {**cluster.settings, PYTHON: python}
-        with Spark(cluster.master, "1GB", settings) as runner, pytest.raises(Refused) as caught:
-            runner.group(batch.ref, 0)
-        (finding,) = caught.value.findings
+
+    def refused(runner: Runner, what: str) -> None:
+        finding = finding_of(runner.group, batch.ref, 0)
         assert finding.kind is Kind.WORKER
         assert re.match(re.escape(what).replace(DIGEST, r"\w{16}"), finding.what), finding.what
+
+    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(bare)}) as runner:
+        refused(runner, f"the worker on 127.0.0.1 has no Python {bare}")
+        sea.write_python(bare)
+        refused(runner, "the Python of the worker on 127.0.0.1 has no module")
+    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(other)}) as runner:
+        refused(runner, f"the worker on sea has {replace(wanted, digest=DIGEST)}; wanted is {wanted}")
 
 
 @pytest.mark.long
