@@ -77,6 +77,7 @@ class Steps(Relations):
             for write in order.writes
             if write.declared.mode.by_key and not (write.beside and not write.merged)
         }
+        self._joined = {name for step in order.steps if step.op is Op.JOIN for name in step.inputs}
         for number, step in enumerate(order.steps):
             if not step.on_dataframes:
                 if step.state:
@@ -96,6 +97,9 @@ class Steps(Relations):
             self._keyed(step)
         elif self._memory.short and step.op is not Op.RECENT and (step.keyed or step.op is Op.PARTIAL):
             self._keyed(_with_others(step, self._order))
+        elif step.op is Op.AGGREGATE and step.name in self._joined:
+            # So its hash table is gone before the next one is made.
+            self.create(step.name, _with_others(step, self._order).sql, f"step {step.name!r}")
         else:
             with self.errors(f"step {step.name!r}"):
                 create_views(self.connection, [_with_others(step, self._order)])
