@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import duckdb
 import pyarrow as pa
@@ -165,6 +166,13 @@ def exchanged(before: pa.RecordBatchReader, now: pa.RecordBatchReader) -> tuple[
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {listed} FROM rows")
         gone, come = (f"FROM {one} EXCEPT ALL FROM {other}" for one, other in (("were", "are"), ("are", "were")))
         return connection.sql(gone).to_arrow_table(), connection.sql(come).to_arrow_table()
+
+
+def with_rows(rows: pa.RecordBatchReader, more: Sequence[pa.Table]) -> pa.RecordBatchReader:
+    """The rows, and more behind them, of a table that may have had fewer columns then."""
+    wide = (pa.concat_tables([rows.schema.empty_table(), each], promote_options="default") for each in more)
+    listed = chain.from_iterable(each.select(rows.schema.names).to_batches() for each in wide)
+    return pa.RecordBatchReader.from_batches(rows.schema, chain(rows, listed)) if more else rows
 
 
 def rows_of(uris: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain
 from math import gcd, lcm
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import half, newest_shown
 from coset.batches.code import with_code
-from coset.batches.compared_rows import exchanged, nearly, netted, rows_of
+from coset.batches.compared_rows import exchanged, nearly, netted, rows_of, with_rows
 from coset.batches.pace import OpenBecause, open_because
 from coset.batches.planning import result_columns
 from coset.batches.ref import BatchRef
@@ -108,8 +107,7 @@ def verify(
                 if not found:
                     last = published.batch if replaces else 0
                     since = _since(flows[write.table], write, means[write.table], taken, last)
-                    accepted, whole = _accepted_in(ledger, pipeline, write, version)
-                    only = flows[write.table]
+                    (accepted, whole), only = _accepted_in(ledger, pipeline, write, version), flows[write.table]
                     found = _verified(only, write, store, taken, mine, runner, version, since, accepted, compare)
                     if not whole and isinstance(found, Difference) and not found.same:
                         found = "somebody accepted what others changed in it, and which rows these are cannot be told"
@@ -274,7 +272,7 @@ def _verified(
         of_table = since if write.mode.only_adds else 0
         with published_rows(only, write, store, version, of_table) as there, _taking(placement, part, added) as of_part:
             gone, come = _accepted(store, write, accepted, since, of_part)
-            of_now, of_query = _with_rows(of_part(there), gone), _with_rows(of_part(made), come)
+            of_now, of_query = with_rows(of_part(there), gone), with_rows(of_part(made), come)
             found = compare(of_now, of_query, write.key, only.private)
             published, query = (rows - sum(map(len, gone)) for rows in found.rows)
             return replace(found, rows=(published, query))
@@ -295,13 +293,6 @@ def _accepted(
             went, came = exchanged(of_part(before), of_part(then))
         gone, come = [*gone, went], [*come, came]
     return gone, come
-
-
-def _with_rows(rows: pa.RecordBatchReader, more: Sequence[pa.Table]) -> pa.RecordBatchReader:
-    """The rows, and more behind them, of a table that may have had fewer columns then."""
-    wide = (pa.concat_tables([rows.schema.empty_table(), each], promote_options="default") for each in more)
-    listed = chain.from_iterable(each.select(rows.schema.names).to_batches() for each in wide)
-    return pa.RecordBatchReader.from_batches(rows.schema, chain(rows, listed)) if more else rows
 
 
 @contextmanager

@@ -72,11 +72,8 @@ class Steps(Relations):
         self._states: dict[str, TaskState] = {}
         self.migrated: list[Migrated] = []
         # Of a table beside whose rows new ones are written, only the rows of this batch's keys are needed.
-        self._whole = {
-            write.declared.step
-            for write in order.writes
-            if write.declared.mode.by_key and not (write.beside and not write.merged)
-        }
+        by_key = (write for write in order.writes if write.declared.mode.by_key)
+        self._whole = {write.declared.step for write in by_key if write.merged or not write.beside}
         self._joined = {name for step in order.steps if step.op is Op.JOIN for name in step.inputs}
         for number, step in enumerate(order.steps):
             if not step.on_dataframes:
@@ -129,15 +126,9 @@ class Steps(Relations):
         for name, count in zip(*(column.to_pylist() for column in self.query(wrong, step).read_all()), strict=True):
             what = "a row has no key" if name is None else f"the key {name!r} has {count:,} rows"
             then = "filter such rows out first" if name is None else "combine them first, or take the latest"
-            where = f"table {write.declared.table!r}, {self._order}"
-            raise Refused.of(
-                Kind.RECORD,
-                f"{what}: an upserted table has one row for each key",
-                where,
-                (f"{then}, then ", Replan(self._order.pipeline)),
-                table=write.declared.table,
-                key=name,
-            )
+            table, advice = write.declared.table, (f"{then}, then ", Replan(self._order.pipeline))
+            what = f"{what}: an upserted table has one row for each key"
+            raise Refused.of(Kind.RECORD, what, f"table {table!r}, {self._order}", advice, table=table, key=name)
         return self.query(self._kept_by_key(step).all(write.since), f"table {write.declared.table!r}")
 
     def replaced(self, write: PlannedWrite) -> pa.RecordBatchReader:
