@@ -188,7 +188,7 @@ def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
 @pytest.mark.long
 def test_the_commands_of_the_guide_run_in_it(tmp_path: Path) -> None:
     start, backups, others = (
-        (CLONE / "docs" / "guide" / f"{name}.md").read_text() for name in ("start", "backups", "own-pipeline")
+        (CLONE / "docs" / f"{name}.md").read_text() for name in ("guide/start", "how-to/backups", "guide/own-pipeline")
     )
     page = start.partition("## Your own repository")[2].partition("## The demo")[0]
     (scores,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

@@ -38,7 +38,7 @@ from tests.written import WRITERS, Writer, land_rows, row
 VECTORS = Path(__file__).parents[1] / "vectors" / "producers"
 KEYS = [bytes.fromhex(line).decode() for line in (VECTORS / "keys.txt").read_text().split("\n")[:-1]]
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "guide" / "producers.md").read_text()
+PAGE = (DOCS / "how-to" / "producers.md").read_text()
 # The hash that the page has for each client and setting of which keys were placed.
 SAID = {
     tuple(cell.strip().strip("`") for cell in line.split("|")[1:5])

@@ -182,7 +182,7 @@ def of_member(records: Sequence[tuple[str, int, int, int, str]], member: str) ->
     return [record for record in records if record[0] == member]
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "backups.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "backups.md"
 RUN = ("--runner", "local")
 PIPELINE = """
 from coset import Pipeline
