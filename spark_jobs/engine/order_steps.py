@@ -74,7 +74,6 @@ class Steps(Relations):
         # Of a table beside whose rows new ones are written, only the rows of this batch's keys are needed.
         by_key = (write for write in order.writes if write.declared.mode.by_key)
         self._whole = {write.declared.step for write in by_key if write.merged or not write.beside}
-        self._joined = {name for step in order.steps if step.op is Op.JOIN for name in step.inputs}
         for number, step in enumerate(order.steps):
             if not step.on_dataframes:
                 if step.state:
@@ -94,9 +93,6 @@ class Steps(Relations):
             self._keyed(step)
         elif self._memory.short and step.op is not Op.RECENT and (step.keyed or step.op is Op.PARTIAL):
             self._keyed(_with_others(step, self._order))
-        elif step.op is Op.AGGREGATE and step.name in self._joined:
-            # So its hash table is gone before the next one is made.
-            self.create(step.name, _with_others(step, self._order).sql, f"step {step.name!r}")
         else:
             with self.errors(f"step {step.name!r}"):
                 create_views(self.connection, [_with_others(step, self._order)])

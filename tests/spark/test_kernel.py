@@ -28,13 +28,12 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
-from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.plan import Plan
 from partitioning.model.receipt import Role
 from partitioning.model.schemes import MAX
 from partitioning.values import replace
 from spark_jobs.engine.intake import Inspect, Intake, Proved
 from spark_jobs.engine.kernel import TaskEnvironment, reader, run_orders
-from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.task_database import connect
 from tests.activity import (
     CLICKS,
@@ -250,26 +249,6 @@ def test_receipts_are_complete_although_sql_stops_early(source: str, store: Stor
     receipts = run_all(plan, store)
     assert [receipt.left(Role.TABLE) for receipt in receipts] == [()] * 4
     assert_proved(plan, receipts)
-
-
-def test_aggregates_that_are_joined_are_made_one_after_the_other(
-    source: str, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their hash tables are never there together."""
-    land(source)
-    table, stored = Steps.table, set[str]()
-
-    def looked_at(steps: Steps, write: PlannedWrite) -> pa.RecordBatchReader:
-        stored.update(name for (name,) in steps.connection.execute("SELECT table_name FROM duckdb_tables()").fetchall())
-        return table(steps, write)
-
-    monkeypatch.setattr(Steps, "table", looked_at)
-    pipeline = Pipeline("counts", source=source)
-    views = pipeline.stream("views", key="k", partitions=8).aggregate("count(*) AS views", name="viewed")
-    clicks = pipeline.stream("clicks", key="k", partitions=12).aggregate("count(*) AS clicks", name="clicked")
-    views.join(clicks, "views, clicks", how="full").write("counts")
-    run_all(plan_for(pipeline), store)
-    assert stored == {"viewed", "clicked"}
 
 
 def run(batch: SmallBatch, group: int) -> str:
