@@ -36,6 +36,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Graph
 from partitioning.model.meaning import meanings
 from partitioning.model.plan import Plan
+from partitioning.model.streams import renamed
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
@@ -113,6 +114,9 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
     declared = {each.name: each for each in graph.streams}
     planned = [replace(each, declared=declared[each.name]) for each in plan.streams if each.name in declared]
     now, skipped = [*map(as_of_now, planned)], [each.offsets for each in upto.skipped]
+    if any(renamed(then.ids, today.ids) for then, today in zip(planned, now, strict=True)):
+        # Steps of then would name columns that are no more.
+        graph = pipeline.graph
     text = table_query(graph, plan, table, skipped, upto.doubled or (), now, shown)
     if _origin(graph, table) != _origin(over(pipeline.graph, shown.streams), table):
         text = f"-- The pipeline was changed since: this is the query of the rows that are there.\n{text}"
