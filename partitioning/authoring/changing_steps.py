@@ -46,7 +46,7 @@ class ChangingSteps(StepOutput, frozen=True):
         if name is None and self.pipeline.has(called):
             return replace(self, step=called)
         sql = coming(self.step, self.alias) if self._is_weighed else f"SELECT * FROM {self._source}"
-        return replace(self._step(Op.TO_STREAM, sql, (), called), alias=name or self.alias)
+        return self._step(Op.TO_STREAM, sql, (), called, alias=name or self.alias)
 
     def kept(self, *, name: str | None = None) -> Self:
         """All records of it that ever come: a join, a cogroup or an aggregate of them is over all of them, not over
@@ -130,8 +130,8 @@ class ChangingSteps(StepOutput, frozen=True):
             elif between:
                 inputs = (before, self)
         sql = changes(inputs[0].step, [(each.name, each.sql) for each in reversed(between)])
-        given = self._step(Op.CHANGES, sql, (), name, inputs=inputs, keyed=self.means.rows is not RowKind.RECORDS)
-        return replace(given, alias=self.alias)
+        keyed = self.means.rows is not RowKind.RECORDS
+        return self._step(Op.CHANGES, sql, (), name, inputs=inputs, alias=self.alias, keyed=keyed)
 
     def _all_changes(self, flows: Sequence[Self], op: Op) -> list[Self]:
         """What comes and goes of flows. Raises Refused where that is not known; records only come."""
@@ -147,7 +147,7 @@ class ChangingSteps(StepOutput, frozen=True):
         given = self._all_changes(flows, op)
         # All are declared before the first step that keeps rows: the sides of a join are placed together.
         read = [[flow, *flow._keys_of_others(given, name)] for flow in given]
-        return [replace(one._keeping_rows(others, name), alias=one.alias) for one, *others in read]
+        return [one._keeping_rows(others, name) for one, *others in read]
 
     def _keys_of_others(self, flows: Sequence[Self], name: str) -> list[Self]:
         """The keys that changed in other flows, under the name of this one's."""
@@ -163,7 +163,7 @@ class ChangingSteps(StepOutput, frozen=True):
     def _keeping_rows(self, others: Sequence[Self], name: str) -> Self:
         inputs, called = (self, *others), f"{name}.kept.{self.alias}"
         rows = self._step(Op.KEEP, kept(self.step), (), called, inputs=inputs, keyed=True, state=StateSpec())
-        return rows._step(Op.ROWS, rows_of(rows.step), (), f"{name}.rows.{self.alias}")
+        return rows._step(Op.ROWS, rows_of(rows.step), (), f"{name}.rows.{self.alias}", alias=self.alias)
 
     def _aggregated_again(self, columns: str, by: str | None, name: str, alias: str) -> Self:
         """Aggregates of all rows of each key. Those that can be taken back keep totals; others keep the rows."""
@@ -171,7 +171,7 @@ class ChangingSteps(StepOutput, frozen=True):
         if found is None:
             (rows,) = self._all_kept([self], Op.AGGREGATE, name)
             sql, said = rows.aggregated(f"{by}, {columns}" if by else columns), (columns, by) if by else (columns,)
-            return replace(rows._step(Op.AGGREGATE, sql, said, name, keyed=True), alias=alias)
+            return rows._step(Op.AGGREGATE, sql, said, name, alias=alias, keyed=True)
         flow = self._changes()
         keys = flow._key_columns
         parts = f"SELECT {listed(keys, found.parts)} FROM {counted(flow.step, flow.alias)} GROUP BY ALL"
@@ -181,7 +181,7 @@ class ChangingSteps(StepOutput, frozen=True):
         kept = f"SELECT * FROM {sums._source} WHERE {found.there}"
         there = sums._step(Op.FILTER, kept, (found.some,), f"{name}.there")
         shown = f"SELECT {listed(keys, found.shown)} FROM {there._source}"
-        return replace(there._step(Op.SELECT, shown, (found.shown,), name), alias=alias)
+        return there._step(Op.SELECT, shown, (found.shown,), name, alias=alias)
 
     def _changelog(self, name: str) -> Self:
         """What comes and goes as records: a row for each time, with what it is in the column `_change_type`."""

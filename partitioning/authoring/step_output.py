@@ -78,6 +78,7 @@ class StepOutput(Value, frozen=True):
         inputs: Sequence[Self] = (),
         key: str | None = None,
         key_format: str | None = None,
+        alias: str = "",
         **more: Any,
     ) -> Self:
         read = inputs or (self,)
@@ -92,7 +93,9 @@ class StepOutput(Value, frozen=True):
             key_format=KeyFormat(key_format or self.key_format),
             **more,
         )
-        flow = type(self)(self.pipeline, step.name, name or self.alias, step.key, step.key_format, op is Op.PARTIAL)
+        flow = type(self)(
+            self.pipeline, step.name, alias or name or self.alias, step.key, step.key_format, op is Op.PARTIAL
+        )
         self.pipeline._add(step, flow)
         return flow
 

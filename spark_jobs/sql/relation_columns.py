@@ -70,9 +70,12 @@ class KnownRelations(dict[str, RelationColumns]):
         return next((each.type for each in self[name].columns if each.name == column), "missing")
 
     def listed(self, inputs: Sequence[str]) -> str:
-        """The inputs with their columns, for people: not those with marks, which no expression names."""
+        """The inputs as SQL calls them, with their columns: not those with marks, which no expression names."""
         known = {
-            name: [each.name for each in self[name].columns if in_words(each.name) == each.name] for name in inputs
+            self.pipeline.flow(name).alias: [
+                each.name for each in self[name].columns if in_words(each.name) == each.name
+            ]
+            for name in inputs
         }
         return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in known.items())
 
