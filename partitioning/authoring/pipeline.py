@@ -270,6 +270,12 @@ class Pipeline:
         declared = kept_change(self.steps, step, was, begins or {}, migrate, anew)
         before = self._steps[step]
         assert before.state
+        if before.state.changed:
+            what, then = (
+                "what becomes of what it kept is said already",
+                "say all of it in one call: was=, begins=, migrate=",
+            )
+            raise Refused.of(Kind.DECLARATION, what, f"change of step {step!r}", then, step=step)
         self._steps[step] = replace(before, state=replace(before.state, changed=declared))
 
     def _declare(self, stream: Stream) -> Flow:

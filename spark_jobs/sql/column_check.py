@@ -114,7 +114,13 @@ class _Check:
             self._findings.append(Finding.of(Kind.SQL_COLUMN, what, where, then, stream=stream.name))
             return
         if not self._repeated(columns, where, "land it with other column names; SQL does not tell cases apart"):
-            self._table(stream.name, columns)
+            try:
+                self._table(stream.name, columns)
+            except duckdb.Error as error:
+                # As of a struct whose parts differ in case only.
+                what, then = words_of(error), "land it with other names of parts; SQL does not tell cases apart"
+                self._findings.append(Finding.of(Kind.SQL_COLUMN, what, where, then, stream=stream.name))
+                return
             made_of_others = {stream.key.lower()} if key_parts(stream.key) else set[str]()
             self._relations[stream.name] = RelationColumns(
                 columns, frozenset({stream.offset.lower(), PARTITION, *made_of_others})

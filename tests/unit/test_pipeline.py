@@ -278,6 +278,13 @@ def test_a_flow_is_found_again_by_its_name(pipeline: Pipeline, flights: Flow) ->
     assert refusal.value.findings[0].then == "there are: flights, late"
 
 
+def test_all_that_becomes_of_what_a_step_kept_is_said_in_one_call(pipeline: Pipeline, flights: Flow) -> None:
+    flights.latest("hops", name="newest")
+    pipeline.changed("newest", was="last")
+    with pytest.raises(Refused, match=r"is said already(?s:.*)in one call: was=, begins=, migrate="):
+        pipeline.changed("newest", begins={"hops": 0})
+
+
 def test_a_pipeline_holds_settings_of_its_own_by_stage_or_step() -> None:
     made = Pipeline("p", scheme="cogroup", schemes={"joined": "elastic(2)"}, partitioners={"a+b": "shop.parts:halves"})
     assert (str(made.scheme), str(made.schemes["joined"])) == ("cogroup", "elastic(2)")

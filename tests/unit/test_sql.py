@@ -44,7 +44,19 @@ def test_no_column_with_marks_is_offered() -> None:
         late.rekey("plac", name="placed").aggregate("count(*) AS n").write("t", mode="upsert")
 
     (finding,) = findings(changing)
-    assert finding.then == "correct the name; late.changes has tailnum, dep_delay, hops, place, _offset, _partition"
+    assert finding.then == "correct the name; late has tailnum, dep_delay, hops, place, _offset, _partition"
+
+
+def test_only_the_unknown_column_is_named_where_changing_flows_meet() -> None:
+    def changing(flights: Flow, _: Flow) -> None:
+        late = flights.latest("hops", name="newest").filter("dep_delay > 3", name="late")
+        each = flights.aggregate("count(*) AS n", name="each")
+        sums = each.combine("sum(n)::BIGINT AS n", running=True, name="sums")
+        late.join(sums, "late.hops, late.plac, sums.n", name="both").write("t", mode="upsert")
+
+    (finding,) = findings(changing)
+    assert finding.what == "there is no column 'late.plac'"
+    assert finding.then.startswith("correct the name; late has tailnum, dep_delay")
 
 
 def test_columns_that_are_unknown_nameless_or_of_the_other_side_are_named() -> None:
@@ -55,6 +67,11 @@ def test_columns_that_are_unknown_nameless_or_of_the_other_side_are_named() -> N
     nameless = Discovered(FLIGHTS.stream, (*FLIGHTS.columns, Column("", "BIGINT")), FLIGHTS.partitions)
     with pytest.raises(Refused, match="one of its columns has no name"):
         check_sql(pipeline(lambda flights, _: flights.filter("true").to_stream().write("t")), [nameless, PLANES])
+    twice = Discovered(
+        FLIGHTS.stream, (*FLIGHTS.columns, Column("at", "STRUCT(x BIGINT, X BIGINT)")), FLIGHTS.partitions
+    )
+    with pytest.raises(Refused, match=r'(?s)Duplicate type parameter "?X.*land it with other names of parts'):
+        check_sql(pipeline(lambda flights, _: flights.filter("true").to_stream().write("t")), [twice, PLANES])
     (finding,) = findings(lambda flights, planes: flights.join(planes, "flights.seats").to_stream().write("t"))
     assert finding.what == "there is no column 'flights.seats'"
     assert "planes has tailnum, seats" in finding.then
