@@ -76,8 +76,8 @@ def test_a_cogroup_has_a_row_for_each_key_with_the_columns_of_all_flows() -> Non
 @pytest.mark.parametrize(
     ("flights", "planes", "unknown", "there"),
     [
-        ("max(seats) AS a", "count(*) AS b", "seats", "flights.filter has tailnum, dep_delay"),
-        ("max(planes.seats) AS a", "count(*) AS b", "planes.seats", "flights.filter has tailnum, dep_delay"),
+        ("max(seats) AS a", "count(*) AS b", "seats", "flights has tailnum, dep_delay"),
+        ("max(planes.seats) AS a", "count(*) AS b", "planes.seats", "flights has tailnum, dep_delay"),
         ("count(*) AS a", "max(dep_delay) AS b", "dep_delay", "planes has tailnum, seats"),
         ("count(*) AS a", "max(flights.dep_delay) AS b", "flights.dep_delay", "planes has tailnum, seats"),
         ("count(*) AS a", "max(flights.tailnum) AS b", "flights.tailnum", "planes has tailnum, seats"),
