@@ -308,8 +308,8 @@ def swap_that_is_named(shown: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("name", "why", "compared"),
     [
-        ("totals", "its columns changed from", "what totals keeps"),
-        ("sums", "the step has no state yet and would begin with nothing", "what sums keeps, before totals"),
+        ("totals", "its columns changed from", "what totals keeps for worth"),
+        ("sums", "the step has no state yet and would begin with nothing", "what sums keeps for worth, before totals"),
     ],
 )
 def test_a_further_column_is_refused_rebuilt_and_gone_on_from(shop: Shop, name: str, why: str, compared: str) -> None:
