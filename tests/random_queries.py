@@ -606,7 +606,7 @@ def _there(store: Store, table: str) -> Counter[_Row]:
 
 
 def _query_of(pipeline: Pipeline, plan: Plan, table: str) -> str:
-    return TWICE.sub(AS_SQL, table_query(pipeline, plan, table))
+    return TWICE.sub(AS_SQL, table_query(pipeline.graph, plan, table))
 
 
 def _compare_log(place: Trial, plan: Plan, table: str, so_far: History) -> None:

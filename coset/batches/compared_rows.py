@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 
 import duckdb
 import pyarrow as pa
@@ -155,24 +154,6 @@ def netted(log: pa.RecordBatchReader) -> Iterator[pa.RecordBatchReader]:
         connection.execute("CREATE TEMP TABLE log AS FROM rows")
         left = (f"SELECT *, '{one}' AS {CHANGE_TYPE} FROM ({left_of('log', *both)})" for one, *both in _BOTH)
         yield connection.sql(" UNION ALL ".join(left)).to_arrow_reader()
-
-
-def exchanged(before: pa.RecordBatchReader, now: pa.RecordBatchReader) -> tuple[pa.Table, pa.Table]:
-    """The rows that are gone of a table, and those that have come."""
-    listed = ", ".join(map(quote, now.schema.names))
-    with connect() as connection:
-        for name, side in (("were", before), ("are", now)):
-            connection.register("rows", side)
-            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {listed} FROM rows")
-        gone, come = (f"FROM {one} EXCEPT ALL FROM {other}" for one, other in (("were", "are"), ("are", "were")))
-        return connection.sql(gone).to_arrow_table(), connection.sql(come).to_arrow_table()
-
-
-def with_rows(rows: pa.RecordBatchReader, more: Sequence[pa.Table]) -> pa.RecordBatchReader:
-    """The rows, and more behind them, of a table that may have had fewer columns then."""
-    wide = (pa.concat_tables([rows.schema.empty_table(), each], promote_options="default") for each in more)
-    listed = chain.from_iterable(each.select(rows.schema.names).to_batches() for each in wide)
-    return pa.RecordBatchReader.from_batches(rows.schema, chain(rows, listed)) if more else rows
 
 
 def rows_of(uris: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:

@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coset.batches.accepted_rows import accepted_in, rows_accepted, with_rows
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import half, newest_shown
 from coset.batches.code import with_code
-from coset.batches.compared_rows import exchanged, nearly, netted, rows_of, with_rows
+from coset.batches.compared_rows import nearly, netted, rows_of
 from coset.batches.pace import OpenBecause, open_because
 from coset.batches.planning import result_columns
 from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
-from coset.batches.tables.batch_versions import lacks, version_of_batch
+from coset.batches.tables.batch_versions import version_of_batch
 from coset.batches.tables.first_rows import all_rows
-from coset.batches.tables.others import accepted_changes
 from coset.batches.taken import AllTaken, as_taken, by_all_schemas
 from coset.batches.verified import ALL, KeyPart, Verified
 from coset.sources.discovery import discover
@@ -107,7 +107,8 @@ def verify(
                 if not found:
                     last = published.batch if replaces else 0
                     since = _since(flows[write.table], write, means[write.table], taken, last)
-                    (accepted, whole), only = _accepted_in(ledger, pipeline, write, version), flows[write.table]
+                    accepted, whole = accepted_in(ledger, pipeline, write, version)
+                    only = flows[write.table]
                     found = _verified(only, write, store, taken, mine, runner, version, since, accepted, compare)
                     if not whole and isinstance(found, Difference) and not found.same:
                         found = "somebody accepted what others changed in it, and which rows these are cannot be told"
@@ -155,8 +156,9 @@ def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
         before, after = map(Origins, with_known_code(shown.graph, over(only.graph, shown.streams)))
         was, now = before.of(steps[write.table]), after.of(write.step)
         changes = [said(change) for change in told_changes(was, now)]
-        for change in changes or ["its steps give other columns"] * (was.identity != now.identity):
-            yield f"since batch {shown.batch} {change}"
+        if not changes and was.identity != now.identity:
+            changes = ["its steps give other columns"]
+        yield from (f"since batch {shown.batch} {change}" for change in changes)
 
 
 def by_arrival(steps: Iterable[Step]) -> Iterator[str]:
@@ -201,17 +203,6 @@ def _gone(only: Pipeline, lost: Sequence[OffsetRange], first: int | None) -> Ite
         what = f"the records with offsets [{each.start:,},{each.end:,}) are gone, which published batches took"
         where = f"{each.partition} in {source[each.partition.stream]}"
         yield Finding.of(Kind.VERIFY_INPUT, what, where, then, start=each.start, end=each.end)
-
-
-def _accepted_in(ledger: Ledger, pipeline: Pipeline, write: Write, upto: int | None) -> tuple[Sequence[int], bool]:
-    """The versions in which others changed appended rows of a table, as somebody accepted; whether these are all."""
-    found = accepted_changes(ledger.store, write, pipeline.name, upto) if write.mode.only_adds else ()
-    step = pipeline.step_of(write.step)
-    if not found:
-        return (), found is not None
-    # A changelog has rows of what goes, too.
-    there = (not lacks(ledger, write.table, each) for version in found for each in (version - 1, version))
-    return (found, True) if not (step and is_log(step)) and all(there) else ((), False)
 
 
 def _has_moved(ledger: Ledger, published: Plan) -> bool:
@@ -271,28 +262,11 @@ def _verified(
         added = _LINEAGE - {column.name for column in plan.writes()[0].columns}
         of_table = since if write.mode.only_adds else 0
         with published_rows(only, write, store, version, of_table) as there, _taking(placement, part, added) as of_part:
-            gone, come = _accepted(store, write, accepted, since, of_part)
+            gone, come = rows_accepted(store, write, accepted, since, of_part)
             of_now, of_query = with_rows(of_part(there), gone), with_rows(of_part(made), come)
             found = compare(of_now, of_query, write.key, only.private)
             published, query = (rows - sum(map(len, gone)) for rows in found.rows)
             return replace(found, rows=(published, query))
-
-
-def _accepted(
-    store: Store,
-    write: Write,
-    versions: Iterable[int],
-    since: int,
-    of_part: Callable[[pa.RecordBatchReader], pa.RecordBatchReader],
-) -> tuple[list[pa.Table], list[pa.Table]]:
-    """The rows that others took out of a table in these versions, and those that they put in."""
-    gone, come = list[pa.Table](), list[pa.Table]()
-    for version in versions:
-        were, are = (all_rows(store, write.table, each, since) for each in (version - 1, version))
-        with were as before, are as then:
-            went, came = exchanged(of_part(before), of_part(then))
-        gone, come = [*gone, went], [*come, came]
-    return gone, come
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def _by_duckdb(pipeline: Pipeline, ledger: Ledger, plan: Plan, write: Write) -> 
     upto = balance(ledger, plan)
     skipped = [each.offsets for each in upto.skipped]
     with duckdb.connect() as connection, published_rows(pipeline, write, ledger.store) as published:
-        right = connection.sql(table_query(pipeline, plan, write.table, skipped, upto.doubled or ()))
+        right = connection.sql(table_query(pipeline.graph, plan, write.table, skipped, upto.doubled or ()))
         return difference(published, right.to_arrow_reader(), write.key)
 
 

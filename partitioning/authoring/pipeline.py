@@ -271,10 +271,7 @@ class Pipeline:
         before = self._steps[step]
         assert before.state
         if before.state.changed:
-            what, then = (
-                "what becomes of what it kept is said already",
-                "say all of it in one call: was=, begins=, migrate=",
-            )
+            what, then = "it says twice what becomes of what it kept", "say all in one call: was=, begins=, migrate="
             raise Refused.of(Kind.DECLARATION, what, f"change of step {step!r}", then, step=step)
         self._steps[step] = replace(before, state=replace(before.state, changed=declared))
 

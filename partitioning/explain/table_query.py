@@ -95,7 +95,7 @@ def _of_totals(step: Step, steps: Mapping[str, Step]) -> bool:
 
 
 def table_query(
-    pipeline: Pipeline | Graph,
+    graph: Graph,
     plan: Plan,
     table: str,
     skipped: Sequence[OffsetRange] = (),
@@ -110,14 +110,13 @@ def table_query(
     It has a row for each row of the table; of one whose rows are of a batch, for each that this batch makes. Functions
     are only named.
     """
-    graph = pipeline if isinstance(pipeline, Graph) else pipeline.graph
     return "\n".join(_Query(graph, plan, table, skipped, doubled, now, shown or plan).lines()) + "\n"
 
 
 class _Query:
     def __init__(
         self,
-        pipeline: Graph,
+        graph: Graph,
         plan: Plan,
         table: str,
         skipped: Sequence[OffsetRange],
@@ -125,12 +124,12 @@ class _Query:
         now: Iterable[PlannedStream],
         shown: Plan,
     ) -> None:
-        self._pipeline, self._plan, self._doubled, self._shown = pipeline, plan, doubled, shown
-        self._write = next(write for write in pipeline.writes if write.table == table)
-        self._means = meanings(pipeline)[table]
-        above = pipeline.above(self._write.step)
-        self._streams = [stream for stream in pipeline.streams if stream.name in above]
-        self._steps = {step.name: step for step in pipeline.steps if step.name in above}
+        self._graph, self._plan, self._doubled, self._shown = graph, plan, doubled, shown
+        self._write = next(write for write in graph.writes if write.table == table)
+        self._means = meanings(graph)[table]
+        above = graph.above(self._write.step)
+        self._streams = [stream for stream in graph.streams if stream.name in above]
+        self._steps = {step.name: step for step in graph.steps if step.name in above}
         self._now = {stream.name: stream for stream in now}
         self._skipped = {str(each.partition): each.end for each in skipped}
         self._one_batch = of_one_batch(self._means, self._steps.values())
@@ -186,7 +185,7 @@ class _Query:
             yield _cte(stream.name, _words_of(stream, self._plan.ends.stream(stream.name)), self._of_stream(stream))
         tables = {stream.name for stream in self._streams if stream.table}
         for step in self._steps.values():
-            state, sql = state_of(step.name), logical_sql(self._pipeline, step.name)
+            state, sql = state_of(step.name), logical_sql(self._graph, step.name)
             if step.function:
                 how = "Spark's DataFrames" if step.on_dataframes else "Arrow tables"
                 said, given = f"{step.function} on {how}", ", ".join(map(quote, step.inputs))

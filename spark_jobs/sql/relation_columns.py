@@ -71,13 +71,10 @@ class KnownRelations(dict[str, RelationColumns]):
 
     def listed(self, inputs: Sequence[str]) -> str:
         """The inputs as SQL calls them, with their columns: not those with marks, which no expression names."""
-        known = {
-            self.pipeline.flow(name).alias: [
-                each.name for each in self[name].columns if in_words(each.name) == each.name
-            ]
-            for name in inputs
-        }
-        return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in known.items())
+        return "; ".join(f"{self.pipeline.flow(name).alias} has {', '.join(self._told(name))}" for name in inputs)
+
+    def _told(self, name: str) -> Iterator[str]:
+        yield from (each.name for each in self[name].columns if in_words(each.name) == each.name)
 
 
 # Spark and other readers of Delta tables refuse these characters in a column's name.

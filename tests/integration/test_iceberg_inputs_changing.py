@@ -310,7 +310,7 @@ def check(store: Store, made: Regions, found: dict[str, pa.Table], snapshot: int
             balance[each["id"], each["region"], each["amount"]] += signs[each["_change_type"]]
         assert sorted(balance.elements(), key=repr) == published(store, "people", "id", "region", "amount")
         plan = there(Ledger(store, "regions").standing().published)
-        query = table_query(regions(), plan, "sums")
+        query = table_query(regions().graph, plan, "sums")
         assert f"the rows of iceberg://lake.shop.people in snapshot {snapshot}, all with 0 AS _partition" in query
         asked = connection.execute(query).fetchall()
         assert sorted(asked, key=repr) == published(store, "sums", "region", "n", "amount")

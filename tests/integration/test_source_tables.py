@@ -425,7 +425,7 @@ def test_lines_of_ones_own_are_landed_as_debezium_wrote_them(store: Store, tmp_p
     assert published(store) == AT_LAST
     plan = Ledger(store, "shop").plan(0)
     assert plan
-    assert f"make a table {CUSTOMERS} of its records" in table_query(customers.pipeline, plan, "customers")
+    assert f"make a table {CUSTOMERS} of its records" in table_query(customers.pipeline.graph, plan, "customers")
 
 
 def test_rows_of_ones_own_are_no_changes_in_parquet(store: Store, tmp_path: Path) -> None:

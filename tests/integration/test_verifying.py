@@ -628,7 +628,7 @@ def test_of_records_that_are_alike_the_first_that_came_may_not_be_the_earliest()
         assert "step once keeps the first to come, which may not be the earliest" in str(found)
         plan = Ledger(store_at(place.root), "late").standing().published
         assert plan
-        assert "-- DISTINCT BY BATCH: of records that are alike" in table_query(pipeline, plan, "once")
+        assert "-- DISTINCT BY BATCH: of records that are alike" in table_query(pipeline.graph, plan, "once")
 
 
 def test_a_part_of_the_keys_is_computed_without_the_records_of_others() -> None:

@@ -281,7 +281,7 @@ def test_a_flow_is_found_again_by_its_name(pipeline: Pipeline, flights: Flow) ->
 def test_all_that_becomes_of_what_a_step_kept_is_said_in_one_call(pipeline: Pipeline, flights: Flow) -> None:
     flights.latest("hops", name="newest")
     pipeline.changed("newest", was="last")
-    with pytest.raises(Refused, match=r"is said already(?s:.*)in one call: was=, begins=, migrate="):
+    with pytest.raises(Refused, match=r"says twice(?s:.*)in one call: was=, begins=, migrate="):
         pipeline.changed("newest", begins={"hops": 0})
 
 

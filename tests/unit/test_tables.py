@@ -75,7 +75,7 @@ def test_of_a_topic_or_avro_files_a_table_is_to_be_made(source: str) -> None:
     plan = plan_batch(pipeline, [arrived("clicks", [2, 1])], {"newest": COLUMNS}, batch=0)
     assert plan is not None
     pipeline = pipeline.with_streams(lambda stream: replace(stream, source=source))
-    query = table_query(pipeline, plan, "newest", [OffsetRange.parse("clicks-1@[0,1)")])
+    query = table_query(pipeline.graph, plan, "newest", [OffsetRange.parse("clicks-1@[0,1)")])
     assert f"-- {source}: make a table clicks of its records, with _partition and _offset" in query
     records = "('a', 1.0, 0, 0), ('a', 3.0, 0, 1), ('a', 5.0, 0, 2), ('b', 2.0, 1, 0)"
     with duckdb.connect() as alone:
